@@ -1,0 +1,66 @@
+// One rank of the actor system, built from a config text: the embedding point.
+//
+//   std::string error;
+//   auto rank = Rank::Create(config_text, "rank0.textproto", &error);
+//   rank->RegisterMemory(buffer, size, "cpu:0", &error);
+//   SegmentId target = rank->OpenSegment("decode-7", &error);
+//   rank->Submit(requests, std::chrono::milliseconds(0), &batch); rank->Wait(batch, ...);
+//
+// A rank owns its reactors (threads), its NICs, its staging arena and its entry in the registry of
+// the host's PXN group. Destroying it stops everything (see Stop).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/engine/data_path.h"
+
+namespace railhop {
+
+struct LatencySummary {
+  uint64_t count = 0;
+  double p50_us = 0, p99_us = 0, max_us = 0;
+};
+
+struct ActorStats {
+  std::string actor;    // "submit", "copy", "relay_post", "cq_poll", "peer", "watchdog", "endpoint"
+  std::string reactor;  // the thread it lives on
+  int core = -1;        // -1: not pinned
+  double busy = 0;      // share of the time since start that the actor worked, 0..1
+  uint64_t messages = 0;
+  LatencySummary queue_wait;  // sent -> handled
+  LatencySummary service;     // time in the handler
+};
+
+struct RankStats {
+  std::vector<ActorStats> actors;
+  uint64_t bytes_direct = 0, bytes_relayed = 0;     // finished as a sender
+  uint64_t bytes_relayed_for_others = 0;            // finished as a relay
+  uint64_t pieces_relayed = 0, slices_direct = 0;
+  std::vector<std::pair<std::string, uint64_t>> fallbacks;  // reason -> pieces that went direct
+};
+
+class Rank : public DataPath {
+ public:
+  // nullptr and `error` when the rank cannot run at all. What only switches PXN off (rule: never an
+  // error for the application) is logged once and shown by pxn_off_reason().
+  // `config_name` names the text in messages ("FILE:LINE: ..."). MC_PXN_* variables of the
+  // environment override the config's pxn block.
+  static std::unique_ptr<Rank> Create(std::string_view config_text, std::string_view config_name,
+                                      std::string* error);
+
+  // Empty when this rank takes part in relaying.
+  virtual std::string pxn_off_reason() const = 0;
+  // True once a ready lane leads to a peer that owns `rail`; false after `timeout`.
+  virtual bool WaitForRelay(std::string_view rail, std::chrono::milliseconds timeout) = 0;
+  virtual RankStats Stats() const = 0;
+  // Refuses new work, drains until `deadline` has passed, then fails what is left, and joins.
+  // From any thread, in any state, any number of times; the destructor calls it.
+  virtual void Stop(std::chrono::milliseconds deadline) = 0;
+};
+
+}  // namespace railhop

@@ -1,0 +1,48 @@
+# Project-wide compile rules and the three helper functions that every CMakeLists.txt uses.
+
+add_library(railhop_options INTERFACE)
+target_compile_options(railhop_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-qual
+  -Wformat=2 -Werror -fno-omit-frame-pointer -fvisibility=hidden)
+target_include_directories(railhop_options INTERFACE ${PROJECT_SOURCE_DIR})
+if(RAILHOP_SANITIZER)
+  target_compile_options(railhop_options INTERFACE -fsanitize=${RAILHOP_SANITIZER} -fno-sanitize-recover=all)
+  target_link_options(railhop_options INTERFACE -fsanitize=${RAILHOP_SANITIZER})
+endif()
+if(RAILHOP_FAULT_POINTS)
+  target_compile_definitions(railhop_options INTERFACE RAILHOP_FAULT_POINTS=1)
+endif()
+
+# railhop_library(NAME SOURCES... ) : a static library with the project's rules.
+function(railhop_library name)
+  add_library(${name} STATIC ${ARGN})
+  target_link_libraries(${name} PUBLIC railhop_options)
+endfunction()
+
+# railhop_test(FILE LIBS...) : tests/x/foo_test.cc becomes the executable x_foo_test; each of its
+# cases becomes a ctest of its own. LABELS of the case: the folder name.
+function(railhop_test file)
+  file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  string(REGEX REPLACE "\\.cc$" "" name ${relative})
+  string(REPLACE "/" "_" name ${name})
+  get_filename_component(folder ${relative} DIRECTORY)
+  add_executable(${name} ${file})
+  target_link_libraries(${name} PRIVATE ${ARGN} railhop_options GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES LABELS "${folder}" TIMEOUT 300)
+endfunction()
+
+# Every header must compile alone and twice: one generated source per header.
+function(railhop_check_headers)
+  file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
+    runtime/*.h transport/*.h actors/*.h tools/*.h tests/*.h)
+  set(sources)
+  foreach(header IN LISTS headers)
+    string(REPLACE "/" "_" flat ${header})
+    set(source ${PROJECT_BINARY_DIR}/headers_alone/${flat}.cc)
+    file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
+    list(APPEND sources ${source})
+  endforeach()
+  add_library(headers_alone OBJECT ${sources})
+  target_link_libraries(headers_alone PRIVATE railhop_options railhop_actors GTest::gmock)
+endfunction()

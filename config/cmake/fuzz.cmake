@@ -1,0 +1,6 @@
+# libFuzzer targets need clang.
+set(CMAKE_CXX_COMPILER clang++ CACHE STRING "")
+set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "")
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1" CACHE STRING "")
+set(RAILHOP_SANITIZER "address,undefined" CACHE STRING "")
+set(RAILHOP_FUZZ ON CACHE BOOL "")
