@@ -1,0 +1,64 @@
+// Copies pieces into staging slots and rings their doorbells: one interface for host memory and
+// GPU.
+//
+//   engine->Issue(job)...;  engine->Progress(budget);  n = engine->Reap(done);
+//
+// A stream is one outbound lane: its copies and doorbells happen strictly in the order of Issue,
+// and nowhere else, so a doorbell never runs ahead of bytes with a lower sequence. Threads: one
+// thread per engine. Nothing blocks, allocates, throws or logs; a host engine copies inside
+// Progress, a GPU engine has the device do it. Ownership: span list, source and destination belong
+// to the caller and stay unchanged until the job's CopyDone was reaped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace railhop {
+
+struct CopySpan {
+  const void* source = nullptr;
+  uint64_t length = 0;  // bytes
+};
+
+struct CopyJob {
+  uint32_t stream = 0;              // < stream_count()
+  std::span<const CopySpan> spans;  // laid into `destination` back to back, in this order
+  void* destination = nullptr;
+  uint64_t* doorbell = nullptr;  // release-stored with `sequence` once the bytes lie in the slot;
+                                 // nullptr: no doorbell
+  uint64_t sequence = 0;
+  uint64_t user_data = 0;
+};
+
+enum class CopyStatus : int32_t { kOk = 0, kFailed = -1 };
+
+struct CopyDone {
+  uint64_t user_data = 0;
+  CopyStatus status = CopyStatus::kOk;
+};
+
+class CopyEngine {
+ public:
+  virtual ~CopyEngine() = default;
+
+  virtual uint32_t stream_count() const = 0;
+
+  // Queues a job behind those of its stream. False: the stream's queue is full, nothing happened.
+  virtual bool Issue(const CopyJob& job) = 0;
+
+  // Host: copies at most `budget_bytes` and returns how many it copied, so that a reactor is back
+  // in time for its other actors. GPU: asks the device how far it is; returns 0.
+  virtual uint64_t Progress(uint64_t budget_bytes) = 0;
+
+  // Hands out jobs that ended, in order per stream: source and spans are the caller's again.
+  virtual size_t Reap(std::span<CopyDone> done) = 0;
+
+  // Bytes issued and not yet copied: of all streams, and of one.
+  virtual uint64_t PendingBytes() const = 0;
+  virtual uint64_t PendingBytes(uint32_t stream) const = 0;
+  // Jobs issued and not yet reaped. 0: nothing touches the lane's mapping any more.
+  virtual size_t PendingJobs(uint32_t stream) const = 0;
+};
+
+}  // namespace railhop

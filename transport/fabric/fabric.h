@@ -1,0 +1,131 @@
+// What the engine asks of a NIC: one device of one process, io_uring-shaped.
+//
+//   nic->Prepare(request)...; nic->Submit();            // post side: fill a chain, ring it once
+//   n = nic->Peek(completions); ...; nic->Advance(n);   // poll side
+//
+// Threads: ONE thread posts and ONE, possibly another, polls; control calls (Register, Deregister,
+// Connect) come from any one thread beside them and may take milliseconds. Disconnect, kind, name,
+// fd and send_queue_depth may be called by any thread at any time.
+// Ownership: the local bytes of a request stay the caller's, unchanged (a write) or unread (a
+// read), until its completion, or that of a later request of the same endpoint, was polled.
+// Errors: control calls return absl::Status. On the data path nothing blocks, allocates or throws;
+// a request that goes wrong says so by its completion.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace railhop {
+
+// How a request ended. After the first error of an endpoint all its later requests are flushed, as
+// those of a queue pair in error are, until it is disconnected and connected anew.
+enum class FabricStatus : int32_t {
+  kOk = 0,
+  kLocalProtection = -1,  // local range not inside the registration `lkey` names
+  kRemoteAccess = -2,     // remote range not inside the registration `rkey` names, or no such key
+  kTargetDead = -3,       // the target process ended
+  kTransport = -4,        // link down, retries exhausted
+  kFlushed = -5,          // not carried out: endpoint in error, disconnected or unknown
+};
+const char* FabricStatusName(FabricStatus status);
+
+// The keys of one registration: `lkey` for requests of this NIC, `rkey` for those of others.
+struct MemoryKey {
+  uint32_t lkey = 0;
+  uint32_t rkey = 0;
+};
+
+// A registered range of a target, and the NICs of the target's host that are near it.
+struct RemoteBuffer {
+  uint64_t address = 0;
+  uint64_t length = 0;
+  uint32_t rkey = 0;
+  std::vector<std::string> preferred_nics;
+};
+
+// A target segment as its metadata describes it.
+struct TargetInfo {
+  std::string name;
+  std::string kind;  // fabric it is reached by: "sim", ...; a NIC refuses another kind than its own
+  std::vector<RemoteBuffer> buffers;
+  std::string connection;  // opaque: whom to connect to, for the fabric of this kind only
+};
+
+// A connection of one NIC to one target. The value carries a generation: an id that outlived its
+// endpoint is recognised, and requests to it complete as kFlushed. 0 is never valid.
+using EndpointId = uint32_t;
+
+enum class FabricOpcode : uint8_t { kWrite, kRead };
+
+struct WorkRequest {
+  FabricOpcode opcode = FabricOpcode::kWrite;
+  // An unsignaled request that succeeds gives no completion. Errors always do.
+  bool signaled = true;
+  EndpointId endpoint = 0;
+  void* local = nullptr;  // only read by a write
+  uint32_t lkey = 0;
+  uint32_t length = 0;  // bytes; 0 is allowed
+  uint64_t remote_address = 0;
+  uint32_t rkey = 0;
+  uint64_t user_data = 0;
+};
+
+struct NicCompletion {
+  uint64_t user_data = 0;
+  FabricStatus status = FabricStatus::kOk;
+  uint32_t bytes = 0;  // length of the request if kOk, else 0
+};
+
+class Nic {
+ public:
+  static constexpr uint64_t kNoDeadline = UINT64_MAX;
+
+  virtual ~Nic() = default;
+
+  virtual std::string_view kind() const = 0;  // "sim", ...
+  virtual std::string_view name() const = 0;
+  // Requests of one endpoint that may be outstanding.
+  virtual uint32_t send_queue_depth() const = 0;
+
+  // --- Control.
+  virtual absl::StatusOr<MemoryKey> Register(void* address, size_t length) = 0;
+  // Waits, for a bounded time, until no request of this NIC touches the range any more.
+  virtual absl::Status Deregister(const MemoryKey& key) = 0;
+  virtual absl::StatusOr<EndpointId> Connect(const TargetInfo& target) = 0;
+  // Starts to close the endpoint; returns at once. Every request still posted completes, as
+  // kFlushed unless its bytes had already moved: once all have, nothing of it can land any more.
+  // The poster must have stopped using the endpoint. What it held is freed by a later control call.
+  virtual void Disconnect(EndpointId endpoint) = 0;
+
+  // --- Post side.
+  // False: the endpoint's send queue is full; nothing happened. The room of unsignaled requests
+  // comes back with the next completion of the same endpoint: signal the last request of a chain
+  // and at least one in every send_queue_depth().
+  virtual bool Prepare(const WorkRequest& request) = 0;
+  // Hands everything prepared to the device. Without it nothing moves.
+  virtual void Submit() = 0;
+  // How many more requests Prepare takes for this endpoint now.
+  virtual size_t SendRoom(EndpointId endpoint) const = 0;
+
+  // --- Poll side.
+  // Copies the oldest completions without consuming them. In post order per endpoint.
+  virtual size_t Peek(std::span<NicCompletion> completions) = 0;
+  // Consumes the `count` oldest that Peek showed; their send queue room returns.
+  virtual void Advance(size_t count) = 0;
+  // Arms the descriptor and says when to look again: 0 = now (and the descriptor is not armed), a
+  // time in cycles of the NIC's clock, or kNoDeadline: the descriptor becomes readable first.
+  virtual uint64_t PrepareToPark() = 0;
+  // After a park, woken or not: disarms the descriptor and makes it unreadable.
+  virtual void FinishPark() = 0;
+  // Readable when armed and something changed; level-triggered until FinishPark.
+  virtual int fd() const = 0;
+};
+
+}  // namespace railhop
