@@ -119,12 +119,12 @@ class Nic {
   virtual size_t Peek(std::span<NicCompletion> completions) = 0;
   // Consumes the `count` oldest that Peek showed; their send queue room returns.
   virtual void Advance(size_t count) = 0;
-  // Arms the descriptor and says when to look again: 0 = now (and the descriptor is not armed), a
-  // time in cycles of the NIC's clock, or kNoDeadline: the descriptor becomes readable first.
+  // Arms fd() and says when to Peek again at the latest: 0 = now, a time in cycles of the NIC's
+  // clock, or kNoDeadline = fd() will tell. Follow it by one more Peek before blocking.
   virtual uint64_t PrepareToPark() = 0;
-  // After a park, woken or not: disarms the descriptor and makes it unreadable.
+  // After the park, woken or not: disarms fd(). Nothing is written to it while not armed.
   virtual void FinishPark() = 0;
-  // Readable when armed and something changed; level-triggered until FinishPark.
+  // Watch it edge-triggered: it becomes readable, and readable again, at each wake.
   virtual int fd() const = 0;
 };
 

@@ -1,9 +1,9 @@
 // The staging arena of a rank, into which the other ranks of the host copy pieces for it to send:
 // 7 lanes of 18 slots of 8 MiB.
 //
-// Control path only. An Arena belongs to the process that relays; its 64 handle bytes are published
-// in the registry, and a peer makes an ImportedArena of them. Both are used by any thread: nothing
-// changes after set-up but the pages behind a lane.
+// Control thread only. An Arena belongs to the process that relays; its 64 handle bytes are
+// published in the registry, and a peer makes an ImportedArena of them. base() and size() never
+// change, so any thread may use the memory itself.
 #pragma once
 
 #include <array>
@@ -25,9 +25,10 @@ class Arena {
   virtual uint64_t size() const = 0;
   virtual const ArenaHandle& handle() const = 0;
 
-  // Gets the memory behind one lane, so that a store into it cannot fault for want of a page later.
+  // Gets the memory behind one lane, so that no access to it faults later, for want of a page or at
+  // all. Owner and sender each call it for their mapping; the sender before it offers anything.
   // Idempotent, and safe while other lanes are in use. An error says how much was missing and
-  // leaves the arena usable for the lanes that are reserved.
+  // leaves the lanes that are reserved as they were.
   virtual absl::Status ReserveLane(uint32_t lane) = 0;
 };
 
@@ -39,6 +40,9 @@ class ImportedArena {
 
   virtual std::byte* base() const = 0;
   virtual uint64_t size() const = 0;
+
+  // As Arena::ReserveLane.
+  virtual absl::Status ReserveLane(uint32_t lane) = 0;
 };
 
 }  // namespace railhop
