@@ -1,0 +1,97 @@
+// Actor: state that one thread touches, with messages as the only way in.
+//
+// An actor lives on one reactor for life. Every method below except the accessors runs on that
+// reactor's thread; none may allocate, lock, throw, log or block while data flows. Its mailbox is
+// the set of its in-edges, its outgoing edges are OutPort members.
+//
+// Life: constructed and connected by set-up -> OnStart -> messages, polls -> OnStop (no new work
+// will be taken) -> Drained() turns true, or OnFlush() makes it so -> destroyed after its reactor
+// joined.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/edge.h"
+#include "runtime/histogram.h"
+#include "runtime/poller.h"
+
+namespace railhop {
+
+class Reactor;
+
+// Control lane: handled before any data of the same pass, and never behind it.
+struct ControlMessage {
+  enum Kind : uint32_t { kStop, kFlush, kFirstUserKind = 16 };
+
+  uint32_t kind = 0;
+  uint32_t actor = 0;  // index on the reactor it is posted to; Actor::Post fills it in
+  uint64_t arguments[6] = {};
+};
+static_assert(Message<ControlMessage>);
+
+// What an actor did; one writer (its reactor), readable from any thread while it runs. In cycles.
+struct ActorMetrics {
+  Histogram queue_wait;  // sent -> handled, of the stamped messages
+  Histogram service;     // per message, the mean of its drained batch
+  std::atomic<uint64_t> messages{0};
+  std::atomic<uint64_t> busy_cycles{0};
+};
+
+class Actor {
+ public:
+  explicit Actor(std::string name) : name_(std::move(name)) {}
+  virtual ~Actor() = default;
+  Actor(const Actor&) = delete;
+  Actor& operator=(const Actor&) = delete;
+
+  const std::string& name() const { return name_; }
+  const ActorMetrics& metrics() const { return metrics_; }
+  // Any thread: drained after OnStop.
+  bool stopped() const { return stopped_.load(std::memory_order_acquire); }
+
+  // Any thread, between Start and the end of Stop: a message for OnControl. False: the lane is
+  // full.
+  bool Post(ControlMessage message);
+
+  virtual void OnStart() {}
+  virtual void OnControl(const ControlMessage& message) { (void)message; }
+  // From now on refuse new work; what is in flight goes on.
+  virtual void OnStop() {}
+  // Whether nothing is in flight. Asked each pass after OnStop.
+  virtual bool Drained() const { return true; }
+  // The deadline of the drain passed: end what is in flight at once, so that Drained() is true.
+  virtual void OnFlush() {}
+
+  // Set-up, by ActorSystem::Connect. Control ports are drained before data ports.
+  void AddPort(std::unique_ptr<InPort> port, bool control);
+
+ protected:
+  // Set-up: `poller` is asked on every pass. It must outlive the actor (often it is the actor).
+  void AddPoller(Poller* poller) { pollers_.push_back(poller); }
+  Reactor& reactor() const { return *reactor_; }
+
+ private:
+  friend class Reactor;
+
+  // One pass: control ports, data ports, pollers. Returns the number of things handled.
+  size_t Run(uint64_t now);
+  bool MailboxEmpty() const;
+  void PublishCredit();
+
+  const std::string name_;
+  Reactor* reactor_ = nullptr;
+  uint32_t index_ = 0;  // on its reactor
+  std::vector<std::unique_ptr<InPort>> ports_;
+  size_t control_ports_ = 0;  // they are the first of ports_
+  std::vector<Poller*> pollers_;
+  ActorMetrics metrics_;
+  bool stopping_ = false;
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace railhop

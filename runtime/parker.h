@@ -1,0 +1,50 @@
+// Parker: how a thread that found nothing to do sleeps without losing a wake-up.
+//
+//   owner                                   waker (any thread)
+//   PreparePark(): parked = 1; full fence   publish work (release store)
+//   look at every source of work again      FullFence()          once for many publications
+//   nothing: block on fd()                  WakeIfParked(): parked ? eventfd write : nothing
+//   FinishPark(): parked = 0
+//
+// Guarantee: of the two full fences one is first, so either the owner's second look sees the work
+// or the waker sees parked = 1. While the owner is awake a waker makes no system call.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "runtime/message.h"
+
+namespace railhop {
+
+class Parker {
+ public:
+  Parker();  // makes the eventfd; aborts with a message if the process has no descriptor left
+  ~Parker();
+  Parker(const Parker&) = delete;
+  Parker& operator=(const Parker&) = delete;
+
+  // Owner. After PreparePark every source of work must be looked at once more.
+  void PreparePark();
+  void FinishPark();
+  // Owner, for threads without an event loop: blocks until woken or `timeout` passed.
+  void Block(std::chrono::nanoseconds timeout);
+  // Readable after a wake; for an event loop that watches it edge-triggered (never read then).
+  int fd() const { return fd_; }
+
+  // Any thread, after its publication and a FullFence().
+  void WakeIfParked() {
+    if (parked_.load(std::memory_order_relaxed) != 0) Wake();
+  }
+  uint64_t wakes() const { return wakes_.load(std::memory_order_relaxed); }
+
+ private:
+  void Wake();
+
+  const int fd_;
+  alignas(kCacheLine) std::atomic<uint32_t> parked_{0};
+  std::atomic<uint64_t> wakes_{0};  // system calls made, for the counters
+};
+
+}  // namespace railhop

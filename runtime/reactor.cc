@@ -1,0 +1,176 @@
+#include "runtime/reactor.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "runtime/fence.h"
+#include "runtime/log.h"
+
+namespace railhop {
+namespace {
+
+thread_local const Reactor* current_reactor = nullptr;
+
+std::unique_ptr<EventLoop> MakeLoop(const Parker& parker) {
+  auto loop = EventLoop::Create();
+  absl::Status status = loop.status();
+  if (status.ok()) {
+    // Being woken is all it needs: the pass after the wait finds the work.
+    status = (*loop)->WatchFd(parker.fd(), Trigger::kEdge, [] {}).status();
+  }
+  if (!status.ok()) {
+    std::fprintf(stderr, "railhop: a reactor's event loop cannot be made: %s\n",
+                 status.ToString().c_str());
+    std::abort();
+  }
+  return *std::move(loop);
+}
+
+}  // namespace
+
+Reactor::Reactor(ReactorOptions options)
+    : options_(std::move(options)), loop_(MakeLoop(parker_)), now_(options_.clock.Now()) {}
+
+Reactor::~Reactor() = default;
+
+void Reactor::AddActor(Actor* actor) {
+  actor->reactor_ = this;
+  actor->index_ = static_cast<uint32_t>(actors_.size());
+  actors_.push_back(actor);
+}
+
+bool Reactor::on_this_thread() const {
+  return current_reactor == this;
+}
+
+void Reactor::StartActors() {
+  now_ = last_work_ = options_.clock.Now();
+  for (Actor* actor : actors_) actor->OnStart();
+}
+
+void Reactor::Run(const std::function<void(absl::Status)>& started) {
+  current_reactor = this;
+  pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
+  SetTimerSlack(std::chrono::microseconds(1));
+  if (options_.core >= 0) {
+    absl::Status pinned = PinThisThread(options_.core, options_.pin);
+    if (!pinned.ok()) return started(std::move(pinned));
+    pinned_core_.store(PinnedCore(), std::memory_order_relaxed);
+  }
+  started(absl::OkStatus());
+  StartActors();
+  const uint64_t spin = options_.idle == IdlePolicy::kEvent ? 0 : ToCycles(options_.spin);
+  while (!exit_.load(std::memory_order_acquire)) {
+    if (RunPass() != 0) {
+      last_work_ = now_;
+    } else if (options_.idle == IdlePolicy::kBusy) {
+      CpuRelax();
+    } else if (now_ - last_work_ >= spin) {
+      Park();
+    }
+  }
+  wakes_.Flush();
+}
+
+size_t Reactor::RunPass() {
+  uint64_t now = options_.clock.Now();
+  now_ = now;
+  size_t work = RunControl();
+  for (Actor* actor : actors_) {
+    const size_t handled = actor->Run(now);
+    if (handled != 0) {
+      // The clock is read after the messages have been handed on: it costs no latency.
+      const uint64_t end = options_.clock.Now();
+      ActorMetrics& metrics = actor->metrics_;
+      metrics.service.AddMany((end - now) / handled, handled);
+      metrics.busy_cycles.store(metrics.busy_cycles.load(std::memory_order_relaxed) + (end - now),
+                                std::memory_order_relaxed);
+      now = end;
+      work += handled;
+    }
+    if (stopping_ != 0) CheckStopped(*actor);
+  }
+  if (now >= next_events_) {
+    loop_->RunReady();
+    next_events_ = now + ToCycles(kEventInterval);
+  }
+  wakes_.Flush();
+  return work;
+}
+
+size_t Reactor::RunControl() {
+  return control_.Drain(InPort::kBudget, [this](const ControlMessage& message) {
+    OnControl(message);
+    return true;
+  });
+}
+
+void Reactor::OnControl(const ControlMessage& message) {
+  Actor& actor = *actors_[message.actor];
+  switch (message.kind) {
+    case ControlMessage::kStop:
+      if (!actor.stopping_) {
+        actor.stopping_ = true;
+        ++stopping_;
+        actor.OnStop();
+      }
+      break;
+    case ControlMessage::kFlush:
+      actor.OnFlush();
+      break;
+    default:
+      actor.OnControl(message);
+  }
+}
+
+void Reactor::CheckStopped(Actor& actor) {
+  if (!actor.stopping_ || actor.stopped_.load(std::memory_order_relaxed)) return;
+  if (!actor.MailboxEmpty() || !actor.Drained()) return;
+  actor.stopped_.store(true, std::memory_order_release);
+  if (options_.stop_waiter == nullptr) return;
+  FullFence();
+  options_.stop_waiter->WakeIfParked();
+}
+
+bool Reactor::PostControl(const ControlMessage& message) {
+  if (!control_.TryPush(message)) return false;
+  FullFence();
+  parker_.WakeIfParked();
+  return true;
+}
+
+void Reactor::Exit() {
+  exit_.store(true, std::memory_order_release);
+  FullFence();
+  parker_.WakeIfParked();
+}
+
+// Two phases (parker.h): announce, look once more, block.
+void Reactor::Park() {
+  for (Actor* actor : actors_) {
+    actor->PublishCredit();
+    for (Poller* poller : actor->pollers_) poller->OnPark();
+  }
+  parker_.PreparePark();
+  if (RunPass() == 0 && !exit_.load(std::memory_order_acquire)) {
+    uint64_t until = now_ + ToCycles(kSafetyTick);
+    for (const Actor* actor : actors_) {
+      for (Poller* poller : actor->pollers_) until = std::min(until, poller->NextPoll(now_));
+    }
+    parks_.store(parks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const uint64_t now = options_.clock.Now();
+    if (until > now) loop_->RunOnce(ToNanoseconds(until - now));
+  } else {
+    last_work_ = now_;
+  }
+  parker_.FinishPark();
+  for (Actor* actor : actors_) {
+    for (Poller* poller : actor->pollers_) poller->OnUnpark();
+  }
+}
+
+}  // namespace railhop

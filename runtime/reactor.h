@@ -1,0 +1,103 @@
+// Reactor: one thread, one event loop, the actors that live on it.
+//
+// A pass: control lane, then each actor (control edges, data edges, pollers; at most 16 messages an
+// edge), then one fence and the wakes of parked consumers. A pass that found nothing follows the
+// idle policy. Run() is the thread's body; tests call RunPass() by hand instead, on one thread and
+// with a clock of their own, and so see every interleaving they want.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "runtime/actor.h"
+#include "runtime/cpu_placement.h"
+#include "runtime/cycle_clock.h"
+#include "runtime/event_loop.h"
+#include "runtime/parker.h"
+
+namespace railhop {
+
+enum class IdlePolicy {
+  kBusy,      // never parks: lowest latency, a whole core
+  kAdaptive,  // spins for `spin` after the last work, then parks
+  kEvent,     // parks at once
+};
+
+struct ReactorOptions {
+  std::string name;
+  int core = -1;  // -1: wherever the kernel puts it
+  PinPolicy pin = PinPolicy::kRequired;
+  IdlePolicy idle = IdlePolicy::kAdaptive;
+  std::chrono::nanoseconds spin = std::chrono::microseconds(50);
+  CycleClock clock = {};          // manual in deterministic tests
+  Parker* stop_waiter = nullptr;  // woken each time an actor has stopped
+};
+
+class Reactor {
+ public:
+  // Parked, it looks around at least this often, in case a wake of a foreign process got lost.
+  static constexpr std::chrono::milliseconds kSafetyTick{250};
+  // Awake, it looks at its descriptors and timers this often.
+  static constexpr std::chrono::milliseconds kEventInterval{1};
+
+  explicit Reactor(ReactorOptions options);
+  ~Reactor();
+  Reactor(const Reactor&) = delete;
+  Reactor& operator=(const Reactor&) = delete;
+
+  // Set-up, before Run.
+  void AddActor(Actor* actor);
+
+  // The thread's body: pins, starts the actors, runs until Exit(). `started` gets the outcome of
+  // pinning before the first pass; when that is an error, Run returns at once.
+  void Run(const std::function<void(absl::Status)>& started);
+  // What Run does before its first pass; for tests by hand.
+  void StartActors();
+  // One pass; returns how much was handled.
+  size_t RunPass();
+
+  // Any thread.
+  bool PostControl(const ControlMessage& message);
+  void Exit();
+
+  const ReactorOptions& options() const { return options_; }
+  const std::vector<Actor*>& actors() const { return actors_; }
+  bool on_this_thread() const;
+  // nullptr for a BUSY reactor: nobody needs to wake it.
+  Parker* wake_target() { return options_.idle == IdlePolicy::kBusy ? nullptr : &parker_; }
+  // The core the thread is pinned to, or -1.
+  int pinned_core() const { return pinned_core_.load(std::memory_order_relaxed); }
+
+  // The reactor's own thread.
+  WakeList& wakes() { return wakes_; }
+  EventLoop& loop() { return *loop_; }
+  uint64_t now() const { return now_; }  // cycles, as of this pass
+  const CycleClock& clock() const { return options_.clock; }
+  uint64_t parks() const { return parks_.load(std::memory_order_relaxed); }
+
+ private:
+  size_t RunControl();
+  void OnControl(const ControlMessage& message);
+  void CheckStopped(Actor& actor);
+  void Park();
+
+  const ReactorOptions options_;
+  std::vector<Actor*> actors_;
+  std::unique_ptr<EventLoop> loop_;
+  Parker parker_;
+  WakeList wakes_;
+  MpscRing<ControlMessage> control_{256};
+  std::atomic<bool> exit_{false};
+  std::atomic<int> pinned_core_{-1};
+  std::atomic<uint64_t> parks_{0};
+  uint64_t now_ = 0;
+  uint64_t last_work_ = 0;
+  uint64_t next_events_ = 0;
+  size_t stopping_ = 0;  // actors between OnStop and stopped
+};
+
+}  // namespace railhop
