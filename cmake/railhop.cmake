@@ -19,20 +19,28 @@ function(railhop_library name)
   target_link_libraries(${name} PUBLIC railhop_options)
 endfunction()
 
-# railhop_test(FILE LIBS...) : tests/x/foo_test.cc becomes the executable x_foo_test; each of its
-# cases becomes a ctest of its own. LABELS of the case: the folder name.
+# railhop_test(FILE [SERIAL] LIBS...) : tests/x/foo_test.cc becomes the executable x_foo_test; each of
+# its cases becomes a ctest of its own, labelled with the folder's name. SERIAL: no other test runs
+# beside it (it needs the cores for itself).
 function(railhop_test file)
+  cmake_parse_arguments(arg "SERIAL" "" "" ${ARGN})
   file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR}/${file})
   string(REGEX REPLACE "\\.cc$" "" name ${relative})
   string(REPLACE "/" "_" name ${name})
   get_filename_component(folder ${relative} DIRECTORY)
   add_executable(${name} ${file})
-  target_link_libraries(${name} PRIVATE ${ARGN} railhop_options GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${arg_UNPARSED_ARGUMENTS} railhop_options
+    GTest::gmock GTest::gtest_main)
+  set(properties LABELS "${folder}" TIMEOUT 300)
+  if(arg_SERIAL)
+    list(APPEND properties RUN_SERIAL TRUE)
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
-    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES LABELS "${folder}" TIMEOUT 300)
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES ${properties})
 endfunction()
 
-# Every header must compile alone and twice: one generated source per header.
+# Every header must compile alone and twice: one generated source per header. The target
+# headers_alone is part of what ./dev test builds, and of no other build.
 function(railhop_check_headers)
   file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
     runtime/*.h transport/*.h actors/*.h tools/*.h tests/*.h)
@@ -43,6 +51,7 @@ function(railhop_check_headers)
     file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
     list(APPEND sources ${source})
   endforeach()
-  add_library(headers_alone OBJECT ${sources})
+  add_library(headers_alone OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_compile_options(headers_alone PRIVATE -O0 -g0)
   target_link_libraries(headers_alone PRIVATE railhop_options railhop_actors GTest::gmock)
 endfunction()
