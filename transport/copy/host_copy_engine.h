@@ -1,0 +1,59 @@
+// The copy engine for host memory: memcpy by the thread that calls Progress.
+//
+// Streams take turns by kTurnBytes, so that a lane's 8 MiB piece does not hold up another lane's
+// 64 bytes for longer than one turn of each. Costs, per Progress: O(streams) to find work.
+// Doorbells are CPU stores (release) and move over finished jobs in order, as rule 4 of the ABI
+// asks. All memory is taken by the constructor.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "transport/copy/copy_engine.h"
+
+namespace railhop {
+
+class HostCopyEngine : public CopyEngine {
+ public:
+  // Bytes of one stream's turn: large enough that a turn's fixed cost (some 20 ns) vanishes.
+  static constexpr uint64_t kTurnBytes = 64 * 1024;
+
+  // `queue_depth`: jobs a stream takes, those not yet reaped included.
+  HostCopyEngine(uint32_t streams, uint32_t queue_depth);
+
+  uint32_t stream_count() const override { return static_cast<uint32_t>(streams_.size()); }
+  bool Issue(const CopyJob& job) override;
+  uint64_t Progress(uint64_t budget_bytes) override;
+  size_t Reap(std::span<CopyDone> done) override;
+  uint64_t PendingBytes() const override { return pending_bytes_; }
+  uint64_t PendingBytes(uint32_t stream) const override { return streams_[stream].pending_bytes; }
+  size_t PendingJobs(uint32_t stream) const override {
+    return static_cast<size_t>(streams_[stream].issued - streams_[stream].reaped);
+  }
+
+ private:
+  // Jobs [reaped, copied) await Reap, [copied, issued) the copy; all three only grow.
+  struct Stream {
+    std::vector<CopyJob> jobs;  // ring
+    uint64_t reaped = 0;
+    uint64_t copied = 0;
+    uint64_t issued = 0;
+    // Where the job `copied` stands.
+    size_t span = 0;
+    uint64_t span_offset = 0;
+    uint64_t job_offset = 0;
+    uint64_t pending_bytes = 0;
+  };
+
+  // Copies at most `budget` bytes of one stream, finishing the jobs that it gets to the end of.
+  static uint64_t Advance(Stream& stream, uint64_t budget);
+
+  std::vector<Stream> streams_;
+  uint64_t pending_bytes_ = 0;
+  size_t pending_jobs_ = 0;  // issued and not copied, over all streams
+  size_t done_jobs_ = 0;     // copied and not reaped
+  uint32_t next_turn_ = 0;
+  uint32_t next_reap_ = 0;
+};
+
+}  // namespace railhop
