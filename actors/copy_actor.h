@@ -1,0 +1,53 @@
+// CopyActor: publishes pieces. It writes the descriptor, has the bytes copied into the peer's slot,
+// and tells the peer: offered -> descriptor committed -> bytes copied -> doorbell -> head (ABI
+// page, "Ring rules"). SubmitActor has taken the ring slot before.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "actors/messages.h"
+#include "runtime/actor.h"
+#include "runtime/poller.h"
+#include "transport/copy/copy_engine.h"
+#include "transport/ring/descriptor.h"
+
+namespace railhop {
+
+class CopyActor : public Actor, private Poller {
+ public:
+  // Bytes copied in one pass: 10 to 50 us of memcpy, after which the reactor's other actors are
+  // due.
+  static constexpr uint64_t kCopyBudget = 256 * 1024;
+
+  // `engine` has one stream per outbound lane and room for a ring of jobs in each.
+  CopyActor(std::string name, CopyEngine* engine);
+
+  bool OnCopyPiece(const CopyPiece& piece);
+  bool OnLaneReady(const LaneReady& ready);
+  bool OnCloseLane(const CloseLane& close);
+
+  bool Drained() const override { return in_flight_ == 0; }
+  // Copies read the source and end by themselves, within milliseconds.
+  void OnFlush() override {}
+
+  OutPort<PieceCopied> copied_out;
+  OutPort<PieceRung> rung_out;
+  OutPort<LaneClosed> lane_closed_out;
+
+ private:
+  struct Lane {
+    const LaneMapping* mapping = nullptr;
+    DescriptorWriter writer;
+  };
+
+  size_t Poll(uint64_t now) override;
+  void Publish(uint32_t lane, uint64_t sequence);
+
+  CopyEngine& engine_;
+  std::array<Lane, kLaneCount> lanes_;
+  uint32_t in_flight_ = 0;
+};
+
+}  // namespace railhop

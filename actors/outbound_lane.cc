@@ -1,0 +1,44 @@
+#include "actors/outbound_lane.h"
+
+#include <cassert>
+
+namespace railhop {
+
+void OutboundLane::Open(const LaneMapping* mapping, uint64_t next_sequence) {
+  assert(mapping_ == nullptr && in_flight_ == 0);
+  mapping_ = mapping;
+  offer_ = Offer::kOpen;
+  next_sequence_ = next_sequence;
+  reaped_ = next_sequence - 1;
+}
+
+RingPiece& OutboundLane::Take(const TargetRoute* target, uint64_t deadline) {
+  RingPiece& piece = NextSlot();
+  assert(HasCredit() && piece.sequence == 0);
+  piece.target = target;
+  piece.sequence = next_sequence_++;
+  piece.deadline = deadline;
+  piece.copied = piece.revoked = piece.completed = piece.ended = piece.waiting = false;
+  piece.next_span = 0;
+  piece.status = 0;
+  ++in_flight_;
+  outstanding_bytes_ += piece.content.length;
+  return piece;
+}
+
+RingPiece* OutboundLane::Find(uint64_t sequence) {
+  if (sequence == 0) return nullptr;
+  RingPiece& piece = pieces_[SlotIndex(sequence)];
+  return piece.sequence == sequence ? &piece : nullptr;
+}
+
+void OutboundLane::Release(RingPiece& piece) {
+  assert(piece.copied && piece.completed && piece.ended);
+  piece.sequence = 0;
+  --in_flight_;
+  outstanding_bytes_ -= piece.content.length;
+  while (reaped_ + 1 < next_sequence_ && pieces_[SlotIndex(reaped_ + 1)].sequence == 0) ++reaped_;
+  if (offer_ == Offer::kQuarantined && in_flight_ == 0) offer_ = Offer::kOpen;
+}
+
+}  // namespace railhop

@@ -1,0 +1,40 @@
+#include "actors/region_table.h"
+
+#include <algorithm>
+
+namespace railhop {
+namespace {
+
+bool BaseAfter(const std::byte* address, const Region* region) {
+  return address < region->base;
+}
+
+}  // namespace
+
+bool RegionTable::Add(Region* region) {
+  if (regions_.size() == kMaxRegions) return false;
+  const auto next = std::upper_bound(regions_.begin(), regions_.end(), region->base, BaseAfter);
+  if (next != regions_.end() && region->base + region->length > (*next)->base) return false;
+  if (next != regions_.begin()) {
+    const Region* previous = *(next - 1);
+    if (previous->base + previous->length > region->base) return false;
+  }
+  regions_.insert(next, region);
+  return true;
+}
+
+bool RegionTable::Remove(Region* region) {
+  const auto found = std::find(regions_.begin(), regions_.end(), region);
+  if (found == regions_.end() || region->in_flight != 0) return false;
+  regions_.erase(found);
+  return true;
+}
+
+Region* RegionTable::Find(const std::byte* address, uint64_t bytes) const {
+  const auto next = std::upper_bound(regions_.begin(), regions_.end(), address, BaseAfter);
+  if (next == regions_.begin()) return nullptr;
+  Region* const region = *(next - 1);
+  return region->Contains(address, bytes) ? region : nullptr;
+}
+
+}  // namespace railhop

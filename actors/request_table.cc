@@ -1,0 +1,170 @@
+#include "actors/request_table.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+
+#include "runtime/fence.h"
+
+namespace railhop {
+namespace {
+
+// Requests of a batch larger than this are not kept for its next user.
+constexpr size_t kKeptRequests = 4096;
+
+void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected,
+               std::chrono::nanoseconds timeout) {
+  const timespec limit{timeout.count() / 1'000'000'000, timeout.count() % 1'000'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, &limit, nullptr, 0);
+}
+
+void FutexWakeAll(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+uint32_t IndexOf(BatchId id) {
+  return static_cast<uint32_t>(id.value);
+}
+uint32_t GenerationOf(BatchId id) {
+  return static_cast<uint32_t>(id.value >> 32);
+}
+
+}  // namespace
+
+const char* TransferErrorName(TransferError error) {
+  switch (error) {
+    case TransferError::kNone:
+      return "none";
+    case TransferError::kInvalidRequest:
+      return "invalid request";
+    case TransferError::kNotRegistered:
+      return "source is not in registered memory";
+    case TransferError::kUnknownTarget:
+      return "unknown target";
+    case TransferError::kRemoteAccess:
+      return "target address outside its registration, or wrong key";
+    case TransferError::kTargetDead:
+      return "target process ended";
+    case TransferError::kTransport:
+      return "transport error";
+    case TransferError::kDeadline:
+      return "deadline passed";
+    case TransferError::kCanceled:
+      return "canceled";
+    case TransferError::kStopping:
+      return "rank is stopping";
+    case TransferError::kRelay:
+      return "relay error";
+  }
+  return "unknown";
+}
+
+RequestTable::RequestTable(uint32_t capacity)
+    : capacity_(capacity), batches_(std::make_unique<Batch[]>(capacity)) {
+  for (uint32_t i = capacity; i-- > 0;) PushFree(i);
+}
+
+BatchId RequestTable::IdOf(uint32_t index) const {
+  const uint32_t generation = batches_[index].generation.load(std::memory_order_acquire);
+  return {uint64_t{generation} << 32 | index};
+}
+
+void RequestTable::PushFree(uint32_t index) {
+  uint64_t top = free_.load(std::memory_order_relaxed);
+  uint64_t pushed;
+  do {
+    batches_[index].next_free.store(static_cast<uint32_t>(top), std::memory_order_relaxed);
+    pushed = ((top >> 32) + 1) << 32 | (index + 1);
+  } while (!free_.compare_exchange_weak(top, pushed, std::memory_order_release,
+                                        std::memory_order_relaxed));
+}
+
+BatchId RequestTable::Allocate() {
+  uint64_t top = free_.load(std::memory_order_acquire);
+  uint64_t popped;
+  do {
+    if (static_cast<uint32_t>(top) == 0) return {};
+    const Batch& batch = batches_[static_cast<uint32_t>(top) - 1];
+    popped = ((top >> 32) + 1) << 32 | batch.next_free.load(std::memory_order_relaxed);
+  } while (!free_.compare_exchange_weak(top, popped, std::memory_order_acquire,
+                                        std::memory_order_acquire));
+  const uint32_t index = static_cast<uint32_t>(top) - 1;
+  Batch& batch = batches_[index];
+  batch.progress = {};
+  batch.error.store(0, std::memory_order_relaxed);
+  batch.bytes.store(0, std::memory_order_relaxed);
+  batch.relayed_bytes.store(0, std::memory_order_relaxed);
+  batch.state.store(static_cast<uint32_t>(BatchState::kPending), std::memory_order_relaxed);
+  batch.in_use.store(true, std::memory_order_release);
+  return IdOf(index);
+}
+
+Batch* RequestTable::Find(BatchId id) const {
+  if (IndexOf(id) >= capacity_) return nullptr;
+  Batch& batch = batches_[IndexOf(id)];
+  return batch.in_use.load(std::memory_order_acquire) && IdOf(IndexOf(id)) == id ? &batch : nullptr;
+}
+
+BatchStatus RequestTable::Read(BatchId id) const {
+  const BatchStatus unknown{BatchState::kFailed, TransferError::kInvalidRequest, 0, 0};
+  const Batch* batch = Find(id);
+  if (batch == nullptr) return unknown;
+  BatchStatus status;
+  // All acquire, so that the second look at the generation comes after them.
+  status.state = static_cast<BatchState>(batch->state.load(std::memory_order_acquire));
+  status.error = static_cast<TransferError>(batch->error.load(std::memory_order_acquire));
+  status.bytes = batch->bytes.load(std::memory_order_acquire);
+  status.relayed_bytes = batch->relayed_bytes.load(std::memory_order_acquire);
+  // Freed and given to somebody else while it was read: what was read means nothing.
+  return Find(id) == batch ? status : unknown;
+}
+
+bool RequestTable::Wait(BatchId id, std::chrono::nanoseconds timeout) const {
+  Batch* batch = Find(id);
+  if (batch == nullptr) return true;
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  constexpr auto kPending = static_cast<uint32_t>(BatchState::kPending);
+  while (batch->state.load(std::memory_order_acquire) == kPending && IdOf(IndexOf(id)) == id) {
+    const auto left = until - std::chrono::steady_clock::now();
+    if (left <= std::chrono::nanoseconds(0)) return false;
+    batch->waiters.fetch_add(1, std::memory_order_seq_cst);
+    FullFence();
+    FutexWait(batch->state, kPending, left);
+    batch->waiters.fetch_sub(1, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+FreeResult RequestTable::Free(BatchId id) {
+  Batch* batch = Find(id);
+  if (batch == nullptr) return FreeResult::kUnknown;
+  if (!IsQuiescent(static_cast<BatchState>(batch->state.load(std::memory_order_acquire)))) {
+    return FreeResult::kBusy;
+  }
+  // Of several threads that free the same id one wins.
+  uint32_t generation = GenerationOf(id);
+  const uint32_t next = generation + 1 == 0 ? 1 : generation + 1;
+  if (!batch->generation.compare_exchange_strong(generation, next, std::memory_order_acq_rel)) {
+    return FreeResult::kUnknown;
+  }
+  batch->in_use.store(false, std::memory_order_release);
+  batch->requests.clear();
+  if (batch->requests.capacity() > kKeptRequests) batch->requests.shrink_to_fit();
+  PushFree(IndexOf(id));
+  return FreeResult::kOk;
+}
+
+void RequestTable::Publish(Batch& batch, BatchState state) {
+  batch.error.store(static_cast<int32_t>(batch.progress.error), std::memory_order_relaxed);
+  batch.bytes.store(batch.progress.bytes_done, std::memory_order_relaxed);
+  batch.relayed_bytes.store(batch.progress.bytes_relayed, std::memory_order_relaxed);
+  batch.state.store(static_cast<uint32_t>(state), std::memory_order_release);
+  // From here on the application may free the batch; `waiters` stays readable, the table owns it.
+  FullFence();
+  if (batch.waiters.load(std::memory_order_relaxed) != 0) FutexWakeAll(batch.state);
+}
+
+}  // namespace railhop

@@ -1,0 +1,89 @@
+// The batches of a rank, from submission to free.
+//
+// Ownership walks: the application allocates a batch and fills it; sending its id to SubmitActor
+// gives it away; SubmitActor publishes its state; once that is terminal the application may free
+// it. Threads: Allocate, Read, Wait and Free from any application thread, without a lock; the
+// private part is SubmitActor's alone. The table's memory lives as long as the rank, so a thread
+// that frees a batch the instant it sees it completed takes nothing away from the one that
+// completed it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "transport/engine/data_path.h"
+
+namespace railhop {
+
+struct Batch {
+  // Filled by the application before it is submitted, then read-only.
+  std::vector<TransferRequest> requests;
+  uint64_t deadline = 0;  // cycles
+
+  // SubmitActor's.
+  struct Progress {
+    size_t next_request = 0;   // first request not fully routed
+    uint64_t next_offset = 0;  // bytes of it already routed
+    uint64_t total_bytes = 0;  // of the batch, for min_relay_bytes
+    uint64_t bytes_left = 0;   // routed or not, not ended yet
+    uint64_t bytes_done = 0;   // at the target
+    uint64_t bytes_relayed = 0;
+    TransferError error = TransferError::kNone;  // the first one
+    // != kNone after deadline, cancel or stop: nothing new is started, and this ends what is not.
+    TransferError abandoned = TransferError::kNone;
+    uint32_t next_active = UINT32_MAX;  // link in SubmitActor's list of batches to route
+  } progress;
+
+  // Published by SubmitActor.
+  std::atomic<uint32_t> state{0};  // BatchState; a futex word
+  std::atomic<int32_t> error{0};
+  std::atomic<uint64_t> bytes{0};
+  std::atomic<uint64_t> relayed_bytes{0};
+
+  // The table's.
+  std::atomic<uint32_t> waiters{0};
+  std::atomic<uint32_t> generation{1};
+  std::atomic<bool> in_use{false};
+  std::atomic<uint32_t> next_free{0};
+};
+
+class RequestTable {
+ public:
+  explicit RequestTable(uint32_t capacity);
+
+  uint32_t capacity() const { return capacity_; }
+
+  // An invalid id when all batches are in use.
+  BatchId Allocate();
+  // nullptr for an id that is stale or was never given out.
+  Batch* Find(BatchId id) const;
+  Batch& at(uint32_t index) const { return batches_[index]; }
+  BatchId IdOf(uint32_t index) const;
+
+  BatchStatus Read(BatchId id) const;  // a stale id reads as failed, kInvalidRequest
+  bool Wait(BatchId id, std::chrono::nanoseconds timeout) const;
+  FreeResult Free(BatchId id);
+
+  // SubmitActor: publishes progress.bytes_*, the error and the state, and wakes who waits.
+  static void Publish(Batch& batch, BatchState state);
+
+ private:
+  void PushFree(uint32_t index);
+
+  const uint32_t capacity_;
+  const std::unique_ptr<Batch[]> batches_;
+  // Top of the list of free batches: tag << 32 | index + 1. The tag keeps an exchange from
+  // succeeding on a list that was popped and pushed meanwhile.
+  std::atomic<uint64_t> free_{0};
+};
+
+// Whether nothing of a batch in this state can land any more.
+constexpr bool IsQuiescent(BatchState state) {
+  return state == BatchState::kCompleted || state == BatchState::kFailed ||
+         state == BatchState::kCanceled;
+}
+
+}  // namespace railhop

@@ -1,0 +1,130 @@
+#include "actors/slicer.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace railhop {
+namespace {
+
+// The smallest piece worth a slot and a doorbell of its own while more is waiting.
+constexpr uint64_t kMinPieceBytes = 256 * 1024;
+
+}  // namespace
+
+SpanPool::SpanPool(uint32_t capacity) : nodes_(capacity), available_(capacity) {
+  for (uint32_t i = capacity; i-- > 0;) {
+    nodes_[i].next = first_free_;
+    first_free_ = i;
+  }
+}
+
+uint32_t SpanPool::Detach(SpanQueue& queue) {
+  assert(!queue.empty());
+  const uint32_t node = queue.head;
+  queue.head = nodes_[node].next;
+  --queue.count;
+  queue.bytes -= nodes_[node].span.length;
+  if (queue.empty()) queue.tail = kNoSpan;
+  return node;
+}
+
+void SpanPool::Attach(SpanQueue& queue, uint32_t node) {
+  nodes_[node].next = kNoSpan;
+  if (queue.empty()) {
+    queue.head = node;
+  } else {
+    nodes_[queue.tail].next = node;
+  }
+  queue.tail = node;
+  ++queue.count;
+  queue.bytes += nodes_[node].span.length;
+}
+
+void SpanPool::Release(uint32_t node) {
+  nodes_[node].next = first_free_;
+  first_free_ = node;
+  ++available_;
+}
+
+bool SpanPool::Push(SpanQueue& queue, const Span& span) {
+  if (available_ == 0) return false;
+  const uint32_t node = first_free_;
+  first_free_ = nodes_[node].next;
+  --available_;
+  nodes_[node].span = span;
+  Attach(queue, node);
+  return true;
+}
+
+void SpanPool::PopFront(SpanQueue& queue) {
+  Release(Detach(queue));
+}
+
+void SpanPool::ShortenFront(SpanQueue& queue, uint64_t bytes) {
+  Span& span = Front(queue);
+  assert(bytes < span.length);
+  span.source += bytes;
+  span.destination += bytes;
+  span.length -= bytes;
+  queue.bytes -= bytes;
+}
+
+PieceContent::PieceContent() {
+  spans.reserve(kMaxPlanEntries);
+  copies.reserve(kMaxPlanEntries);
+  plans.reserve(kMaxPlanEntries);
+}
+
+void PieceContent::Clear() {
+  spans.clear();
+  copies.clear();
+  plans.clear();
+  length = 0;
+}
+
+bool PieceContent::Continues(const Span& span) const {
+  if (spans.empty()) return false;
+  const Span& last = spans.back();
+  return last.batch == span.batch && last.region == span.region && last.is_read == span.is_read &&
+         last.source + last.length == span.source &&
+         last.destination + last.length == span.destination;
+}
+
+void PieceContent::Append(const Span& span) {
+  if (Continues(span)) {
+    spans.back().length += span.length;
+    copies.back().length += span.length;
+    plans.back().length += span.length;
+  } else {
+    spans.push_back(span);
+    copies.push_back({span.source, span.length});
+    plans.push_back({span.destination, span.length});
+  }
+  length += span.length;
+}
+
+uint64_t PieceTarget(uint64_t outstanding_bytes, uint64_t max_piece_bytes) {
+  // A quarter of what is under way: pieces grow with the backlog, and the last one of a burst is
+  // never a large part of it.
+  return std::clamp(outstanding_bytes / 4, std::min(kMinPieceBytes, max_piece_bytes),
+                    max_piece_bytes);
+}
+
+bool CutPiece(SpanPool& pool, SpanQueue& queue, uint64_t max_bytes, PieceContent* piece) {
+  piece->Clear();
+  while (!queue.empty() && piece->length < max_bytes) {
+    Span span = pool.Front(queue);
+    if (piece->spans.size() == kMaxPlanEntries && !piece->Continues(span)) break;
+    const uint64_t room = max_bytes - piece->length;
+    if (span.length > room) {
+      span.length = room;
+      pool.ShortenFront(queue, room);
+    } else {
+      pool.PopFront(queue);
+    }
+    piece->Append(span);
+  }
+  return piece->length != 0;
+}
+
+}  // namespace railhop

@@ -1,0 +1,329 @@
+#include "actors/submit_actor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/reactor.h"
+
+namespace railhop {
+namespace {
+
+constexpr size_t kRouteBudget = 256;  // requests looked at in one pass
+
+void Count(std::atomic<uint64_t>& counter, uint64_t n) {
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+// Every byte of a request has to end once, so a request that cannot be counted is refused whole.
+bool IsSound(const TransferRequest& request) {
+  const auto source = reinterpret_cast<uint64_t>(request.source);
+  return request.length <= UINT64_MAX - request.target_address &&
+         request.length <= UINT64_MAX - source &&
+         (request.opcode == Opcode::kWrite || request.opcode == Opcode::kRead);
+}
+
+}  // namespace
+
+SubmitActor::SubmitActor(std::string name, RequestTable* table, Options options)
+    : Actor(std::move(name)),
+      options_(std::move(options)),
+      table_(*table),
+      planner_(options_.routes),
+      live_(table->capacity()) {
+  AddPoller(this);
+}
+
+size_t SubmitActor::Poll(uint64_t now) {
+  next_credit_check_ = kNever;
+  size_t work = RouteBatches();
+  for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
+    if (waiting_pieces_ != 0) SettleWaiting(lane);
+    if (!outlets_[lane].empty()) work += PumpLane(lane, now);
+  }
+  if (!outlets_[kDirectLane].empty()) work += PumpDirect();
+  return work;
+}
+
+bool SubmitActor::OnBatchCommand(const BatchCommand& command) {
+  const auto index = static_cast<uint32_t>(command.batch.value);
+  if (command.kind == BatchCommand::kCancel) {
+    if (IsUnderWay(command.batch)) Abandon(index, TransferError::kCanceled);
+    return true;
+  }
+  // Its deadline must be watched before anything of it moves.
+  if (!deadline_out.TrySend({table_.at(index).deadline, command.batch.value, index})) return false;
+  StartBatch(index);
+  return true;
+}
+
+// Whether the id is of a batch that is not over and not being given up.
+bool SubmitActor::IsUnderWay(BatchId id) const {
+  const Batch* batch = table_.Find(id);
+  return batch != nullptr && live_[static_cast<uint32_t>(id.value)] &&
+         batch->progress.abandoned == TransferError::kNone;
+}
+
+void SubmitActor::StartBatch(uint32_t index) {
+  Batch& batch = table_.at(index);
+  Batch::Progress& progress = batch.progress;
+  bool sound = true;
+  for (const TransferRequest& request : batch.requests) {
+    sound = sound && IsSound(request) && request.length <= UINT64_MAX - progress.total_bytes;
+    if (sound) progress.total_bytes += request.length;
+  }
+  live_[index] = true;
+  ++batches_;
+  progress.bytes_left = progress.total_bytes;
+  if (!sound || stopping_) {
+    progress.error = sound ? TransferError::kStopping : TransferError::kInvalidRequest;
+    return FinishBatch(index);
+  }
+  if (progress.bytes_left == 0) return FinishBatch(index);
+  PushActive(index);
+}
+
+// One turn for each batch that has something left to route, so that a batch which waits for room
+// holds up no other.
+size_t SubmitActor::RouteBatches() {
+  size_t budget = kRouteBudget;
+  const uint32_t last = last_active_;
+  for (uint32_t index = first_active_; index != kNone && budget != 0;) {
+    const bool was_last = index == last;
+    PopActive();
+    if (!RouteSome(index, &budget)) PushActive(index);
+    if (was_last) break;
+    index = first_active_;
+  }
+  return kRouteBudget - budget;
+}
+
+void SubmitActor::PushActive(uint32_t index) {
+  table_.at(index).progress.next_active = kNone;
+  (first_active_ == kNone ? first_active_ : table_.at(last_active_).progress.next_active) = index;
+  last_active_ = index;
+}
+
+void SubmitActor::PopActive() {
+  first_active_ = table_.at(first_active_).progress.next_active;
+  if (first_active_ == kNone) last_active_ = kNone;
+}
+
+void SubmitActor::RemoveActive(uint32_t index) {
+  const uint32_t last = last_active_;
+  for (uint32_t at = first_active_; at != kNone;) {
+    const bool was_last = at == last;
+    PopActive();
+    if (at != index) PushActive(at);
+    if (was_last) break;
+    at = first_active_;
+  }
+}
+
+// True when every request of the batch has been routed; it may be over then, and not ours any more.
+bool SubmitActor::RouteSome(uint32_t index, size_t* budget) {
+  Batch& batch = table_.at(index);
+  Batch::Progress& progress = batch.progress;
+  while (progress.next_request < batch.requests.size()) {
+    if (*budget == 0) return false;
+    const TransferRequest& request = batch.requests[progress.next_request];
+    if (progress.next_offset < request.length && !RoutePart(index, request)) return false;
+    --*budget;
+    if (progress.next_offset < request.length) continue;
+    progress.next_offset = 0;
+    ++progress.next_request;
+  }
+  if (progress.bytes_left == 0) FinishBatch(index);
+  return true;
+}
+
+// Routes the request from next_offset to the end of the target's registration, or fails the rest of
+// the request. False: no span is free; nothing happened.
+bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
+  Batch::Progress& progress = table_.at(index).progress;
+  const uint64_t offset = progress.next_offset;
+  const uint64_t left = request.length - offset;
+  const auto fail = [&](TransferError error) {
+    progress.next_offset = request.length;
+    EndBytes(index, left, error, false);
+    return true;
+  };
+  if (request.target == 0 || request.target > kMaxTargets)
+    return fail(TransferError::kUnknownTarget);
+  Target& target = targets_[request.target - 1];
+  if (target.route == nullptr) return fail(TransferError::kUnknownTarget);
+  if (target.failed != TransferError::kNone) return fail(target.failed);
+  auto* source = static_cast<std::byte*>(request.source);
+  Region* region = regions_.Find(source, request.length);
+  if (region == nullptr) return fail(TransferError::kNotRegistered);
+  const uint64_t address = request.target_address + offset;
+  const TargetBuffer* buffer = target.route->Find(address);
+  if (buffer == nullptr) return fail(TransferError::kRemoteAccess);
+
+  Span span{.source = source + offset,
+            .destination = address,
+            .length = std::min(left, buffer->length - (address - buffer->address)),
+            .region = region,
+            .batch = index,
+            .is_read = request.opcode == Opcode::kRead};
+  const RoutePlanner::Route route =
+      planner_.Plan(*target.route, *buffer, request.opcode, region->staging, progress.total_bytes);
+  // With several lanes to alternate over, a request is dealt out in pieces.
+  if (route.lane_count > 1) span.length = std::min(span.length, options_.max_piece_bytes);
+  const bool relayed = route.reason == DirectReason::kNone && !target.suspect;
+  const DirectReason reason =
+      route.reason == DirectReason::kNone ? DirectReason::kTargetSuspect : route.reason;
+  if (!(relayed ? PushRelayed(route, target, span) : PushDirect(target, span, reason)))
+    return false;
+  progress.next_offset += span.length;
+  region->in_flight += span.length;
+  return true;
+}
+
+bool SubmitActor::PushRelayed(const RoutePlanner::Route& route, Target& target, const Span& span) {
+  const uint32_t lane = route.lanes[target.turn % route.lane_count];
+  if (!outlets_[lane].Push(pool_, target.route->index, span)) return false;
+  ++target.turn;
+  return true;
+}
+
+bool SubmitActor::PushDirect(Target& target, const Span& span, DirectReason reason) {
+  if (!outlets_[kDirectLane].Push(pool_, target.route->index, span)) return false;
+  Count(stats_.direct[static_cast<size_t>(reason)], 1);
+  if (reason != DirectReason::kNoPeer || !want_out.connected()) return true;
+  // Ask for a peer once a second at most, and never wait for the answer.
+  const uint64_t now = reactor().now();
+  if (target.wanted_at != 0 && now - target.wanted_at < ToCycles(std::chrono::seconds(1)))
+    return true;
+  target.wanted_at = now;
+  const TargetBuffer* buffer = target.route->Find(span.destination);
+  for (const std::string& rail : buffer->rails) {
+    want_out.TrySend({rail.data(), static_cast<uint32_t>(rail.size())});
+  }
+  return true;
+}
+
+void SubmitActor::EndBytes(uint32_t index, uint64_t bytes, TransferError error, bool relayed) {
+  Batch::Progress& progress = table_.at(index).progress;
+  progress.bytes_left -= bytes;
+  if (error == TransferError::kNone) {
+    progress.bytes_done += bytes;
+    if (relayed) progress.bytes_relayed += bytes;
+    Count(relayed ? stats_.bytes_relayed : stats_.bytes_direct, bytes);
+  } else if (progress.error == TransferError::kNone) {
+    progress.error = error;
+  }
+}
+
+void SubmitActor::EndSpan(const Span& span, TransferError error, bool relayed) {
+  span.region->in_flight -= span.length;
+  EndBytes(span.batch, span.length, error, relayed);
+  const Batch& batch = table_.at(span.batch);
+  const bool routed = batch.progress.next_request == batch.requests.size();
+  if (batch.progress.bytes_left == 0 && routed) FinishBatch(span.batch);
+}
+
+// Nothing of the batch can land any more and its source is no longer read.
+void SubmitActor::FinishBatch(uint32_t index) {
+  Batch& batch = table_.at(index);
+  live_[index] = false;
+  --batches_;
+  // A stale expiry is recognised by its token, so this may be dropped when the edge is full.
+  deadline_out.TrySend({ArmDeadline::kDisarmed, table_.IdOf(index).value, index});
+  switch (batch.progress.error) {
+    case TransferError::kNone:
+      return RequestTable::Publish(batch, BatchState::kCompleted);
+    case TransferError::kCanceled:
+      return RequestTable::Publish(batch, BatchState::kCanceled);
+    default:
+      return RequestTable::Publish(batch, BatchState::kFailed);
+  }
+}
+
+bool SubmitActor::OnDeadlineExpired(const DeadlineExpired& expired) {
+  if (expired.slot < table_.capacity()) {
+    if (IsUnderWay({expired.token})) Abandon(expired.slot, TransferError::kDeadline);
+    return true;
+  }
+  const uint32_t lane = expired.slot - table_.capacity();
+  deadline_armed_[lane] = false;
+  CheckPieceDeadlines(lane, reactor().now());
+  return true;
+}
+
+// Starts nothing new of the batch and takes back what can be taken back. What cannot, a slice on
+// the wire or a piece the relay has taken, ends by its completion; until then the batch shows
+// TIMEOUT, unless it was cancelled.
+void SubmitActor::Abandon(uint32_t index, TransferError error) {
+  Batch::Progress& progress = table_.at(index).progress;
+  progress.abandoned = error;
+  ++progress.bytes_left;  // it cannot be over while we are at it
+  RemoveActive(index);
+  DropUnrouted(index, error);
+  for (Outlet& outlet : outlets_) {
+    outlet.EachFlow([&](uint32_t, Flow& flow) {
+      pool_.RemoveIf(flow.queue, [&](const Span& span) {
+        if (span.batch == index) EndSpan(span, error, false);
+        return span.batch == index;
+      });
+    });
+  }
+  for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
+    lanes_[lane].EachInFlight([&](RingPiece& piece) {
+      if (CarriesAbandoned(piece)) TryRevoke(lane, piece);
+    });
+  }
+  --progress.bytes_left;
+  if (progress.bytes_left == 0) return FinishBatch(index);
+  if (error == TransferError::kCanceled) return;
+  const TransferError first = std::exchange(progress.error, error);
+  RequestTable::Publish(table_.at(index), BatchState::kTimeout);
+  progress.error = first;
+}
+
+// The requests that were never routed end here.
+void SubmitActor::DropUnrouted(uint32_t index, TransferError error) {
+  Batch& batch = table_.at(index);
+  uint64_t dropped = 0;
+  for (size_t i = batch.progress.next_request; i < batch.requests.size(); ++i) {
+    dropped += batch.requests[i].length;
+  }
+  dropped -= batch.progress.next_offset;
+  batch.progress.next_request = batch.requests.size();
+  batch.progress.next_offset = 0;
+  if (dropped != 0) EndBytes(index, dropped, error, false);
+}
+
+void SubmitActor::OnControl(const ControlMessage& message) {
+  auto* region = reinterpret_cast<Region*>(message.arguments[0]);
+  auto* reply = reinterpret_cast<RegionReply*>(message.arguments[1]);
+  bool done = false;
+  if (message.kind == kAddRegion) done = regions_.Add(region);
+  if (message.kind == kRemoveRegion) done = regions_.Remove(region);
+  reply->answer.store(done ? 1 : 2, std::memory_order_release);
+  reply->answer.notify_all();
+}
+
+bool SubmitActor::OnTargetReady(const TargetReady& ready) {
+  Target& target = targets_[ready.route->index];
+  target.route = ready.route;
+  target.failed = TransferError::kNone;
+  planner_.SetTarget(*ready.route);
+  return true;
+}
+
+bool SubmitActor::OnTargetFailed(const TargetFailed& failed) {
+  if (failed.target < kMaxTargets) targets_[failed.target].failed = failed.error;
+  return true;
+}
+
+void SubmitActor::OnFlush() {
+  stopping_ = true;
+  for (uint32_t index = 0; index < table_.capacity(); ++index) {
+    if (live_[index] && table_.at(index).progress.abandoned == TransferError::kNone) {
+      Abandon(index, TransferError::kStopping);
+    }
+  }
+  flushed_ = true;
+}
+
+}  // namespace railhop

@@ -1,0 +1,163 @@
+// SubmitActor: takes batches, finds each request its way, and knows when a batch is over.
+//
+// It owns the request table's private part, the span queues, the sender's book of every outbound
+// lane and the window of direct slices. Everything else it asks of other actors:
+//   CopyPiece -> CopyActor -> PieceCopied     a piece into a ring slot; the source is free again
+//   PostSlice -> RelayPostActor            a direct slice ...
+//   SliceDone <- CqPollActor               ... or a relayed piece has ended
+// What goes wrong on a lane is sent direct once; what goes wrong direct fails its batch.
+//
+// A batch ends (docs/ring.md, "batch"): COMPLETED, FAILED or CANCELED when its last byte has ended
+// one way or the other; TIMEOUT at its deadline while something can still land.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "actors/messages.h"
+#include "actors/outbound_lane.h"
+#include "actors/outlet.h"
+#include "actors/region_table.h"
+#include "actors/request_table.h"
+#include "actors/route_planner.h"
+#include "runtime/actor.h"
+#include "runtime/poller.h"
+#include "runtime/slab.h"
+
+namespace railhop {
+
+// What a rank sent as a sender. One writer; readable from any thread.
+struct SubmitStats {
+  std::atomic<uint64_t> bytes_direct{0};
+  std::atomic<uint64_t> bytes_relayed{0};
+  std::atomic<uint64_t> pieces_relayed{0};
+  std::atomic<uint64_t> slices_direct{0};
+  // Spans that went direct, by reason.
+  std::array<std::atomic<uint64_t>, static_cast<size_t>(DirectReason::kCount)> direct{};
+};
+
+class SubmitActor : public Actor, private Poller {
+ public:
+  static constexpr uint32_t kSpanPool = 32768;
+  static constexpr uint32_t kDirectWindow = 256;  // direct slices under way; one target: half of it
+
+  struct Options {
+    RoutePlanner::Options routes;
+    uint32_t nic_count = 1;
+    uint64_t max_piece_bytes = kSlotBytes;
+    uint64_t credit_timeout = 0;  // cycles
+    uint64_t piece_timeout = 0;   // cycles
+  };
+
+  // User control messages. Each carries a Region* and a RegionReply* in its arguments.
+  enum Control : uint32_t { kAddRegion = ControlMessage::kFirstUserKind, kRemoveRegion };
+  struct RegionReply {
+    std::atomic<uint32_t> answer{0};  // 0 none yet, 1 done, 2 refused; notified
+  };
+
+  SubmitActor(std::string name, RequestTable* table, Options options);
+
+  const SubmitStats& stats() const { return stats_; }
+
+  bool OnBatchCommand(const BatchCommand& command);
+  bool OnPieceCopied(const PieceCopied& done);
+  bool OnSliceDone(const SliceDone& done);
+  bool OnTargetReady(const TargetReady& ready);
+  bool OnTargetFailed(const TargetFailed& failed);
+  bool OnLaneReady(const LaneReady& ready);
+  bool OnCloseLane(const CloseLane& close);
+  bool OnDeadlineExpired(const DeadlineExpired& expired);
+
+  void OnControl(const ControlMessage& message) override;
+  void OnStop() override { stopping_ = true; }
+  bool Drained() const override { return batches_ == 0 || flushed_; }
+  void OnFlush() override;
+
+  OutPort<CopyPiece> copy_out;
+  OutPort<PostSlice> post_out;
+  OutPort<ArmDeadline> deadline_out;
+  OutPort<WantRail> want_out;
+  OutPort<LaneClosed> lane_closed_out;
+
+ private:
+  struct DirectSlice {
+    Span span;
+    uint32_t target = 0;
+  };
+  struct Target {
+    const TargetRoute* route = nullptr;
+    TransferError failed = TransferError::kNone;  // != kNone: cannot be reached now
+    bool suspect = false;
+    uint64_t turn = 0;       // alternates over lanes and NICs
+    uint64_t wanted_at = 0;  // cycles: when a peer was last asked for
+  };
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // Poller: routes, then fills the ring slots and the direct window.
+  size_t Poll(uint64_t now) override;
+  uint64_t NextPoll(uint64_t) override { return next_credit_check_; }
+
+  // submit_actor.cc: batches
+  bool IsUnderWay(BatchId id) const;
+  void StartBatch(uint32_t index);
+  void PushActive(uint32_t index);
+  void PopActive();
+  void RemoveActive(uint32_t index);
+  size_t RouteBatches();
+  bool RouteSome(uint32_t index, size_t* budget);
+  bool RoutePart(uint32_t index, const TransferRequest& request);
+  bool PushRelayed(const RoutePlanner::Route& route, Target& target, const Span& span);
+  bool PushDirect(Target& target, const Span& span, DirectReason reason);
+  void EndBytes(uint32_t index, uint64_t bytes, TransferError error, bool relayed);
+  void EndSpan(const Span& span, TransferError error, bool relayed);
+  void FinishBatch(uint32_t index);
+  void Abandon(uint32_t index, TransferError error);
+  void DropUnrouted(uint32_t index, TransferError error);
+
+  // submit_lanes.cc: lanes and direct slices
+  size_t PumpLane(uint32_t lane, uint64_t now);
+  bool OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_t now);
+  void ArmPieceDeadline(uint32_t lane, uint64_t deadline);
+  void CheckPieceDeadlines(uint32_t lane, uint64_t now);
+  void CheckPieceDeadline(uint32_t lane, RingPiece& piece, uint64_t now);
+  bool CarriesAbandoned(const RingPiece& piece) const;
+  void TryRevoke(uint32_t lane, RingPiece& piece);
+  void SettlePiece(uint32_t lane, RingPiece& piece);
+  void SettleWaiting(uint32_t lane);
+  bool EndContent(RingPiece& piece);
+  bool SendAnotherWay(RingPiece& piece, DirectReason reason);
+  void MoveFlowToDirect(uint32_t target, Flow& flow, DirectReason reason);
+  void MoveLaneToDirect(uint32_t lane, DirectReason reason);
+  void TryForgetLane(uint32_t lane);
+  size_t PumpDirect();
+  bool PostDirect(uint32_t target, Flow& flow);
+  void OnDirectDone(const SliceDone& done);
+
+  const Options options_;
+  RequestTable& table_;
+  RoutePlanner planner_;
+  RegionTable regions_;
+  SpanPool pool_{kSpanPool};
+  std::array<Target, kMaxTargets> targets_;
+
+  std::array<OutboundLane, kLaneCount> lanes_;
+  std::array<Outlet, kLaneCount + 1> outlets_;  // the last one is the direct one
+  std::array<bool, kLaneCount> closing_{};      // PeerActor waits for LaneClosed
+  std::array<bool, kLaneCount> deadline_armed_{};
+  Slab<DirectSlice> direct_{kDirectWindow};
+
+  std::vector<bool> live_;         // by batch: started and not over
+  uint32_t batches_ = 0;           // how many of them
+  uint32_t first_active_ = kNone;  // batches with something left to route
+  uint32_t last_active_ = kNone;
+  uint32_t waiting_pieces_ = 0;  // RingPiece::waiting
+  uint64_t next_credit_check_ = kNever;
+  bool stopping_ = false;
+  bool flushed_ = false;
+  SubmitStats stats_;
+};
+
+}  // namespace railhop

@@ -1,0 +1,312 @@
+// SubmitActor, the half that deals with lanes and direct slices.
+#include <algorithm>
+#include <cassert>
+
+#include "actors/submit_actor.h"
+#include "runtime/reactor.h"
+#include "transport/ring/side_directory.h"
+
+namespace railhop {
+namespace {
+
+constexpr uint32_t kSlotsPerTarget = kSlotsPerLane / 2;
+constexpr uint32_t kSlicesPerTarget = SubmitActor::kDirectWindow / 2;
+
+void Count(std::atomic<uint64_t>& counter, uint64_t n) {
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+// RingPiece::status of a piece that no relay will ever answer; any other comes from the relay.
+constexpr int32_t kRelayLost = INT32_MIN + 1;
+
+}  // namespace
+
+bool SubmitActor::OnLaneReady(const LaneReady& ready) {
+  lanes_[ready.lane].Open(ready.mapping, ready.next_sequence);
+  planner_.OpenLane(ready.lane, ready.mapping->relay().info().rails);
+  return true;
+}
+
+bool SubmitActor::OnCloseLane(const CloseLane& close) {
+  OutboundLane& book = lanes_[close.lane];
+  planner_.CloseLane(close.lane);
+  book.CloseOffers();
+  MoveLaneToDirect(close.lane, DirectReason::kLaneLost);
+  if (close.end == LaneEnd::kPeerDead) {
+    // Its NICs are quiet: whatever it has not completed may go another way.
+    book.EachInFlight([&](RingPiece& piece) {
+      if (!piece.completed) piece.status = kRelayLost;
+      piece.completed = true;
+      SettlePiece(close.lane, piece);
+    });
+  }
+  closing_[close.lane] = true;
+  TryForgetLane(close.lane);
+  return true;
+}
+
+void SubmitActor::TryForgetLane(uint32_t lane) {
+  if (!closing_[lane] || lanes_[lane].in_flight() != 0) return;
+  closing_[lane] = false;
+  lanes_[lane].Forget();
+  lane_closed_out.Send({lane});
+}
+
+// A piece at a time for each target in turn, as long as one of them gets on.
+size_t SubmitActor::PumpLane(uint32_t lane, uint64_t now) {
+  size_t pieces = 0;
+  for (size_t before = SIZE_MAX; before != pieces;) {
+    before = pieces;
+    outlets_[lane].EachFlow([&](uint32_t target, Flow& flow) {
+      if (OfferPiece(lane, target, flow, now)) ++pieces;
+    });
+  }
+  return pieces;
+}
+
+bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_t now) {
+  OutboundLane& book = lanes_[lane];
+  if (book.offer() != OutboundLane::Offer::kOpen) {
+    MoveFlowToDirect(target, flow, DirectReason::kLaneLost);
+    return false;
+  }
+  if (targets_[target].suspect) {
+    MoveFlowToDirect(target, flow, DirectReason::kTargetSuspect);
+    return false;
+  }
+  if (!book.HasCredit() || copy_out.Room() == 0 || flow.in_flight >= kSlotsPerTarget) {
+    if (flow.blocked_since == 0) flow.blocked_since = now;
+    if (now - flow.blocked_since < options_.credit_timeout) {
+      next_credit_check_ =
+          std::min(next_credit_check_, flow.blocked_since + options_.credit_timeout);
+    } else {
+      MoveFlowToDirect(target, flow, DirectReason::kCreditTimeout);
+    }
+    return false;
+  }
+  flow.blocked_since = 0;
+  CutPiece(pool_, flow.queue, PieceTarget(book.outstanding_bytes(), options_.max_piece_bytes),
+           &book.NextSlot().content);
+  const RingPiece& piece = book.Take(targets_[target].route, now + options_.piece_timeout);
+  ++flow.in_flight;
+  copy_out.Send({&piece.content, piece.target, piece.sequence, lane});
+  ArmPieceDeadline(lane, piece.deadline);
+  return true;
+}
+
+// One deadline per lane, that of its oldest piece; later ones are looked at when it has expired.
+void SubmitActor::ArmPieceDeadline(uint32_t lane, uint64_t deadline) {
+  if (deadline_armed_[lane]) return;
+  deadline_armed_[lane] = deadline_out.TrySend({deadline, lane, table_.capacity() + lane});
+}
+
+void SubmitActor::CheckPieceDeadlines(uint32_t lane, uint64_t now) {
+  uint64_t next = OutboundLane::kNoDeadline;
+  lanes_[lane].EachInFlight([&](RingPiece& piece) {
+    CheckPieceDeadline(lane, piece, now);
+    if (piece.sequence != 0 && piece.deadline > now) next = std::min(next, piece.deadline);
+  });
+  if (next != OutboundLane::kNoDeadline) ArmPieceDeadline(lane, next);
+}
+
+// Past its deadline a piece is taken back; one that the relay holds on to shows that the relay is
+// stuck, and nothing more is offered to it until it has let go of everything.
+void SubmitActor::CheckPieceDeadline(uint32_t lane, RingPiece& piece, uint64_t now) {
+  if (piece.deadline > now || !piece.copied || piece.completed) return;
+  piece.deadline = OutboundLane::kNoDeadline;
+  if (piece.revoked) return;
+  TryRevoke(lane, piece);
+  if (piece.sequence == 0 || piece.revoked) return;
+  lanes_[lane].Quarantine();
+  planner_.CloseLane(lane);
+  MoveLaneToDirect(lane, DirectReason::kPieceDeadline);
+}
+
+bool SubmitActor::CarriesAbandoned(const RingPiece& piece) const {
+  return !piece.ended &&
+         std::any_of(piece.content.spans.begin(), piece.content.spans.end(),
+                     [this](const Span& span) {
+                       return table_.at(span.batch).progress.abandoned != TransferError::kNone;
+                     });
+}
+
+// With a version-1 relay, which has no claim words, every piece counts as taken.
+void SubmitActor::TryRevoke(uint32_t lane, RingPiece& piece) {
+  if (!piece.copied || piece.completed || piece.revoked) return;
+  if (!lanes_[lane].mapping()->Revoke(piece.sequence)) return;
+  piece.revoked = true;
+  SettlePiece(lane, piece);
+}
+
+bool SubmitActor::OnPieceCopied(const PieceCopied& done) {
+  RingPiece* piece = lanes_[done.lane].Find(done.sequence);
+  assert(piece != nullptr);
+  piece->copied = true;
+  if (done.outcome == CopyOutcome::kRefused) {
+    // The sequence will never be published, so the ring cannot go on.
+    lanes_[done.lane].Break();
+    planner_.CloseLane(done.lane);
+    piece->completed = true;
+    piece->status = kRelayLost;
+  }
+  if (CarriesAbandoned(*piece)) TryRevoke(done.lane, *piece);
+  if (piece->sequence != done.sequence) return true;
+  CheckPieceDeadline(done.lane, *piece, reactor().now());
+  if (piece->sequence == done.sequence) SettlePiece(done.lane, *piece);
+  return true;
+}
+
+bool SubmitActor::OnSliceDone(const SliceDone& done) {
+  if (done.lane == kDirectLane) {
+    OnDirectDone(done);
+    return true;
+  }
+  RingPiece* piece = lanes_[done.lane].Find(done.sequence);
+  if (piece == nullptr || piece->completed) return true;
+  if (done.status == kMalformedCompletion) {
+    // Whether the piece has landed is not known: it stays until the lane is closed.
+    lanes_[done.lane].Break();
+    planner_.CloseLane(done.lane);
+    return true;
+  }
+  piece->completed = true;
+  piece->status = done.status;
+  SettlePiece(done.lane, *piece);
+  return true;
+}
+
+// Does what the piece's state allows by now. It may be gone afterwards (sequence 0).
+void SubmitActor::SettlePiece(uint32_t lane, RingPiece& piece) {
+  if (!piece.copied || !(piece.completed || piece.revoked)) return;
+  if (!piece.ended && !EndContent(piece)) return;
+  if (!piece.completed) return;
+  --outlets_[lane].flow(piece.target->index).in_flight;
+  OutboundLane& book = lanes_[lane];
+  const bool was_open = book.offer() == OutboundLane::Offer::kOpen;
+  book.Release(piece);
+  if (!was_open && book.offer() == OutboundLane::Offer::kOpen) {
+    planner_.OpenLane(lane, book.mapping()->relay().info().rails);
+  }
+  TryForgetLane(lane);
+}
+
+void SubmitActor::SettleWaiting(uint32_t lane) {
+  lanes_[lane].EachInFlight([&](RingPiece& piece) {
+    if (piece.waiting) SettlePiece(lane, piece);
+  });
+}
+
+// Finishes each span of the piece or sends it another way. False: not all yet.
+bool SubmitActor::EndContent(RingPiece& piece) {
+  if (piece.completed && !piece.revoked && piece.status == 0) {
+    for (const Span& span : piece.content.spans) EndSpan(span, TransferError::kNone, true);
+    Count(stats_.pieces_relayed, 1);
+    return piece.ended = true;
+  }
+  if (piece.completed && piece.status == static_cast<int32_t>(RelayStatus::kTransport)) {
+    targets_[piece.target->index].suspect = true;
+  }
+  const bool lost = piece.completed && piece.status == kRelayLost;
+  return SendAnotherWay(piece, piece.revoked ? DirectReason::kPieceDeadline
+                               : lost        ? DirectReason::kLaneLost
+                                             : DirectReason::kRelayError);
+}
+
+bool SubmitActor::SendAnotherWay(RingPiece& piece, DirectReason reason) {
+  const auto& spans = piece.content.spans;
+  for (; piece.next_span < spans.size(); ++piece.next_span) {
+    const Span& span = spans[piece.next_span];
+    const TransferError abandoned = table_.at(span.batch).progress.abandoned;
+    if (abandoned != TransferError::kNone) {
+      EndSpan(span, abandoned, false);
+      continue;
+    }
+    if (!outlets_[kDirectLane].Push(pool_, piece.target->index, span)) {
+      if (!piece.waiting) ++waiting_pieces_;
+      piece.waiting = true;
+      return false;
+    }
+    Count(stats_.direct[static_cast<size_t>(reason)], 1);
+  }
+  if (piece.waiting) --waiting_pieces_;
+  piece.waiting = false;
+  return piece.ended = true;
+}
+
+void SubmitActor::MoveFlowToDirect(uint32_t target, Flow& flow, DirectReason reason) {
+  flow.blocked_since = 0;
+  Count(stats_.direct[static_cast<size_t>(reason)], flow.queue.count);
+  while (!flow.queue.empty()) {
+    const Span span = pool_.Front(flow.queue);
+    pool_.PopFront(flow.queue);
+    outlets_[kDirectLane].Push(pool_, target, span);  // into the node that has just come free
+  }
+}
+
+void SubmitActor::MoveLaneToDirect(uint32_t lane, DirectReason reason) {
+  outlets_[lane].EachFlow(
+      [&](uint32_t target, Flow& flow) { MoveFlowToDirect(target, flow, reason); });
+}
+
+size_t SubmitActor::PumpDirect() {
+  size_t slices = 0;
+  for (size_t before = SIZE_MAX; before != slices;) {
+    before = slices;
+    outlets_[kDirectLane].EachFlow([&](uint32_t target, Flow& flow) {
+      if (PostDirect(target, flow)) ++slices;
+    });
+  }
+  return slices;
+}
+
+bool SubmitActor::PostDirect(uint32_t index, Flow& flow) {
+  Target& target = targets_[index];
+  if (target.failed != TransferError::kNone) {
+    while (!flow.queue.empty()) {
+      const Span span = pool_.Front(flow.queue);
+      pool_.PopFront(flow.queue);
+      EndSpan(span, target.failed, false);
+    }
+    return false;
+  }
+  if (flow.in_flight >= kSlicesPerTarget || post_out.Room() == 0) return false;
+  const SlabHandle handle = direct_.Allocate();
+  if (!handle.valid()) return false;
+  Span span = pool_.Front(flow.queue);
+  if (span.length > options_.max_piece_bytes) {
+    span.length = options_.max_piece_bytes;
+    pool_.ShortenFront(flow.queue, span.length);
+  } else {
+    pool_.PopFront(flow.queue);
+  }
+  *direct_.Get(handle) = {span, index};
+  ++flow.in_flight;
+  const TargetBuffer* buffer = target.route->Find(span.destination);
+  // The target may have been connected anew with other buffers; then the post fails as it must.
+  const uint32_t nic =
+      buffer == nullptr ? 0 : ChooseNic(*buffer, options_.nic_count, target.turn++);
+  post_out.Send({.local = span.source,
+                 .remote_address = span.destination,
+                 .length = span.length,
+                 .token = handle.ToWord(),
+                 .target = target.route,
+                 .lkey = span.region->lkeys[nic],
+                 .nic = static_cast<uint16_t>(nic),
+                 .opcode = span.is_read ? FabricOpcode::kRead : FabricOpcode::kWrite});
+  Count(stats_.slices_direct, 1);
+  return true;
+}
+
+void SubmitActor::OnDirectDone(const SliceDone& done) {
+  const SlabHandle handle = SlabHandle::FromWord(done.token);
+  const DirectSlice* slice = direct_.Get(handle);
+  assert(slice != nullptr);
+  Target& target = targets_[slice->target];
+  if (done.status == 0) target.suspect = false;
+  --outlets_[kDirectLane].flow(slice->target).in_flight;
+  const Span span = slice->span;
+  direct_.Free(handle);
+  EndSpan(span, static_cast<TransferError>(done.status), false);
+}
+
+}  // namespace railhop
