@@ -87,8 +87,8 @@ class Reactor {
 
   const ReactorOptions options_;
   std::vector<Actor*> actors_;
-  std::unique_ptr<EventLoop> loop_;
   Parker parker_;
+  std::unique_ptr<EventLoop> loop_;  // watches parker_: made after it and destroyed before it
   WakeList wakes_;
   MpscRing<ControlMessage> control_{256};
   std::atomic<bool> exit_{false};
