@@ -95,7 +95,9 @@ size_t Reactor::RunPass() {
     if (stopping_ != 0) CheckStopped(*actor);
   }
   if (now >= next_events_) {
-    loop_->RunReady();
+    // A callback is work: it may have sent something, and the one of our own eventfd tells of a wake
+    // that a thread about to park must not sleep through.
+    work += static_cast<size_t>(std::max(0, loop_->RunReady()));
     next_events_ = now + ToCycles(kEventInterval);
   }
   wakes_.Flush();
