@@ -6,7 +6,7 @@
 //
 // Life: constructed and connected by set-up -> OnStart -> messages, polls -> OnStop (no new work
 // will be taken) -> Drained() turns true, or OnFlush() makes it so -> destroyed after its reactor
-// joined.
+// joined. reactor() is there from OnStart on, not in the constructor.
 #pragma once
 
 #include <atomic>
@@ -60,11 +60,13 @@ class Actor {
 
   virtual void OnStart() {}
   virtual void OnControl(const ControlMessage& message) { (void)message; }
-  // From now on refuse new work; what is in flight goes on.
+  // From now on refuse new work; what is in flight goes on. The submission queues that lead here
+  // are closed already; what they had accepted still arrives.
   virtual void OnStop() {}
   // Whether nothing is in flight. Asked each pass after OnStop.
   virtual bool Drained() const { return true; }
   // The deadline of the drain passed: end what is in flight at once, so that Drained() is true.
+  // From now on no handler may refuse its message either: a message that stays counts as in flight.
   virtual void OnFlush() {}
 
   // Set-up, by ActorSystem::Connect. Control ports are drained before data ports.
@@ -80,14 +82,19 @@ class Actor {
 
   // One pass: control ports, data ports, pollers. Returns the number of things handled.
   size_t Run(uint64_t now);
+  size_t DrainPorts(size_t first, size_t end, uint64_t now);
   bool MailboxEmpty() const;
   void PublishCredit();
+  void CloseInboxes();
 
   const std::string name_;
   Reactor* reactor_ = nullptr;
   uint32_t index_ = 0;  // on its reactor
   std::vector<std::unique_ptr<InPort>> ports_;
   size_t control_ports_ = 0;  // they are the first of ports_
+  // The data port that is drained first. It moves on after each pass that took data, so that a
+  // handler that can take only a few messages a pass serves its ports in turn.
+  size_t first_data_port_ = 0;
   std::vector<Poller*> pollers_;
   ActorMetrics metrics_;
   bool stopping_ = false;

@@ -8,7 +8,8 @@
 //
 // Lazy credit: the consumer publishes its position every CreditInterval() cells and before it parks
 // (PublishCredit). An emptied ring can hold back fewer than CreditInterval() cells of room, at most
-// half of it, so a producer never waits for credit that nobody will send.
+// half of it, so a producer that wants no more than half of the ring at once never waits for credit
+// that nobody will send.
 //
 // Stamps: every `stamp_every`-th position carries its producer's cycle counter beside the ring,
 // from which the consumer takes the queue wait. Stamping each message would cost 3.5 % (measured).
@@ -62,6 +63,9 @@ class CellRing {
     return Drain(budget, handler, [](uint64_t) {});
   }
 
+  // Consumer. How far the producers know it has read.
+  uint64_t published() const { return published_; }
+
   // Consumer. Tells the producers of all room there is.
   void PublishCredit() {
     if (published_ == head_) return;
@@ -91,6 +95,8 @@ class CellRing {
   // Producers. Every position below is read and its handler has returned.
   uint64_t Credit() const { return credit_.load(std::memory_order_acquire); }
   uint64_t mask() const { return mask_; }
+  // Consumer. The next position to read.
+  uint64_t head() const { return head_; }
 
  private:
   size_t StampIndex(uint64_t position) const { return (position & mask_) / (stamp_mask_ + 1); }

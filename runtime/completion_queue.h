@@ -32,7 +32,7 @@ class CompletionQueue {
 
   // True as soon as there is a result, false when `timeout` passed without one.
   bool Wait(std::chrono::nanoseconds timeout) {
-    const auto until = std::chrono::steady_clock::now() + timeout;
+    const auto until = DeadlineAfter(timeout);
     while (ring_.Empty()) {
       const auto left = until - std::chrono::steady_clock::now();
       if (left <= std::chrono::nanoseconds(0)) return false;

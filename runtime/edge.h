@@ -2,7 +2,8 @@
 //
 // An edge has one producer and one consumer actor for life. ActorSystem::Connect makes both ends.
 // A send is visible at once; the wake of a parked consumer waits for the end of the producer's
-// pass, where one fence serves all edges it sent on (WakeList).
+// pass, where one fence serves all edges it sent on (WakeList). The same fence serves the other
+// direction: room that the consumer published wakes a producer that parked on a full edge.
 #pragma once
 
 #include <cassert>
@@ -18,43 +19,65 @@
 
 namespace railhop {
 
-// The parkers that a reactor has published work for in the current pass. Owner: that reactor.
+// The parkers that a reactor has published work or room for in the current pass. Owner: that
+// reactor.
 class WakeList {
  public:
-  // Set-up: a bit for this parker, or 0 for nullptr (a consumer that never parks, or the same
-  // reactor).
+  // Set-up: a bit for this parker, or 0 for nullptr (a peer that never parks, or the same reactor).
   uint64_t Add(Parker* parker) {
     if (parker == nullptr) return 0;
-    for (size_t i = 0; i < parkers_.size(); ++i) {
-      if (parkers_[i] == parker) return uint64_t{1} << i;
-    }
-    assert(parkers_.size() < 64);
-    parkers_.push_back(parker);
-    return uint64_t{1} << (parkers_.size() - 1);
+    size_t i = 0;
+    while (i < parkers_.size() && parkers_[i] != parker) ++i;
+    if (i == parkers_.size()) parkers_.push_back(parker);
+    return Bit(i);
   }
-  void Touch(uint64_t bit) { touched_ |= bit; }
+  void Touch(uint64_t bit) { work_ |= bit; }
+  void TouchRoom(uint64_t bit) { room_ |= bit; }
   void Flush() {
-    if (touched_ == 0) return;
+    if ((work_ | room_) == 0) return;
     FullFence();
     for (size_t i = 0; i < parkers_.size(); ++i) {
-      if ((touched_ >> i & 1) != 0) parkers_[i]->WakeIfParked();
+      if ((work_ & Bit(i)) != 0) {
+        parkers_[i]->WakeIfParked();
+      } else if ((room_ & Bit(i)) != 0) {
+        parkers_[i]->WakeIfParkedForRoom();
+      }
     }
-    touched_ = 0;
+    work_ = room_ = 0;
   }
 
+  // Whether a send of this pass found its edge full: the reactor must be woken when there is room.
+  void NoteFull() { full_ = true; }
+  void ForgetFull() { full_ = false; }
+  bool saw_full() const { return full_; }
+
  private:
+  // Peers beyond the 63rd share a bit and are looked at together.
+  static uint64_t Bit(size_t i) { return uint64_t{1} << (i < 63 ? i : 63); }
+
   std::vector<Parker*> parkers_;
-  uint64_t touched_ = 0;
+  uint64_t work_ = 0;
+  uint64_t room_ = 0;
+  bool full_ = false;
 };
 
 template <Message T>
 class OutPort {
  public:
-  // How many sends will succeed at least; exact when it is 0.
-  size_t Room() { return ring_->Room(); }
-  // False when the edge is full: the caller keeps the work.
+  // How many sends will succeed at least; as much as the consumer has published when it is less
+  // than `wanted` (at most half of the capacity).
+  size_t Room(size_t wanted = 1) {
+    const size_t room = ring_->Room(wanted);
+    if (room < wanted) wakes_->NoteFull();
+    return room;
+  }
+  // False when the edge is full: the caller keeps the work and tries again on each pass, from a
+  // poller or by refusing the message that it comes from. It needs not stay awake for that.
   bool TrySend(const T& message) {
-    if (!ring_->TryPush(message)) return false;
+    if (!ring_->TryPush(message)) {
+      wakes_->NoteFull();
+      return false;
+    }
     wakes_->Touch(wake_bit_);
     return true;
   }
@@ -85,8 +108,11 @@ class InPort {
   virtual ~InPort() = default;
   // Handles at most kBudget messages; `now` is the time for their queue wait.
   virtual size_t Drain(uint64_t now, Histogram* queue_wait) = 0;
-  virtual bool Empty() const = 0;
+  // Whether no message is left, one that a foreign thread is still writing included.
+  virtual bool AllTaken() const = 0;
   virtual void PublishCredit() = 0;
+  // Takes no more from foreign threads; edges between actors stay open.
+  virtual void Close() = 0;
 };
 
 // `Handler` is a member function `bool ActorType::OnX(const T&)`; false keeps the message in the
@@ -94,19 +120,38 @@ class InPort {
 template <auto Handler, class ActorType, class Ring>
 class TypedInPort final : public InPort {
  public:
-  TypedInPort(ActorType* actor, Ring* ring) : actor_(actor), ring_(ring) {}
+  // `room_bit`: of the producer's parker in `wakes`, the list of the consumer's reactor; 0 for a
+  // producer that needs no wake when there is room.
+  TypedInPort(ActorType* actor, Ring* ring, WakeList* wakes = nullptr, uint64_t room_bit = 0)
+      : actor_(actor), ring_(ring), wakes_(wakes), room_bit_(room_bit) {}
 
   size_t Drain(uint64_t now, Histogram* queue_wait) override {
-    return ring_->Drain(
+    const uint64_t published = ring_->published();
+    const size_t taken = ring_->Drain(
         kBudget, [this](const auto& message) { return (actor_->*Handler)(message); },
         [now, queue_wait](uint64_t sent) { queue_wait->Add(now > sent ? now - sent : 0); });
+    TellRoomSince(published);
+    return taken;
   }
-  bool Empty() const override { return ring_->Empty(); }
-  void PublishCredit() override { ring_->PublishCredit(); }
+  bool AllTaken() const override { return ring_->AllTaken(); }
+  void PublishCredit() override {
+    const uint64_t published = ring_->published();
+    ring_->PublishCredit();
+    TellRoomSince(published);
+  }
+  void Close() override {
+    if constexpr (requires { ring_->Close(); }) ring_->Close();
+  }
 
  private:
+  void TellRoomSince(uint64_t published) {
+    if (room_bit_ != 0 && ring_->published() != published) wakes_->TouchRoom(room_bit_);
+  }
+
   ActorType* const actor_;
   Ring* const ring_;
+  WakeList* const wakes_;
+  const uint64_t room_bit_;
 };
 
 }  // namespace railhop

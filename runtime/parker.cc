@@ -31,13 +31,13 @@ Parker::~Parker() {
   close(fd_);
 }
 
-void Parker::PreparePark() {
-  parked_.store(1, std::memory_order_relaxed);
+void Parker::PreparePark(bool for_room) {
+  parked_.store(for_room ? kParkedForRoom : kParked, std::memory_order_relaxed);
   FullFence();
 }
 
 void Parker::FinishPark() {
-  parked_.store(0, std::memory_order_relaxed);
+  parked_.store(kAwake, std::memory_order_relaxed);
 }
 
 void Parker::Block(std::chrono::nanoseconds timeout) {
@@ -50,10 +50,10 @@ void Parker::Block(std::chrono::nanoseconds timeout) {
 
 void Parker::Wake() {
   // Only the first of several wakers makes the call.
-  if (parked_.exchange(0, std::memory_order_relaxed) == 0) return;
+  if (parked_.exchange(kAwake, std::memory_order_relaxed) == kAwake) return;
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t put =
-      write(fd_, &one, sizeof(one));  // cannot overflow in practice
+  // Cannot overflow in practice.
+  [[maybe_unused]] const ssize_t put = write(fd_, &one, sizeof(one));
   wakes_.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -6,6 +6,9 @@
 //   nothing: block on fd()                  WakeIfParked(): parked ? eventfd write : nothing
 //   FinishPark(): parked = 0
 //
+// A waker that published room instead of work (credit of an edge) wakes only an owner that parked
+// because an edge of its own was full: PreparePark(true) and WakeIfParkedForRoom().
+//
 // Guarantee: of the two full fences one is first, so either the owner's second look sees the work
 // or the waker sees parked = 1. While the owner is awake a waker makes no system call.
 #pragma once
@@ -18,6 +21,14 @@
 
 namespace railhop {
 
+// `timeout` from now, or the end of time when that comes first: a wait for ever is not one for
+// never.
+inline std::chrono::steady_clock::time_point DeadlineAfter(std::chrono::nanoseconds timeout) {
+  using TimePoint = std::chrono::steady_clock::time_point;
+  const TimePoint now = std::chrono::steady_clock::now();
+  return timeout > TimePoint::max() - now ? TimePoint::max() : now + timeout;
+}
+
 class Parker {
  public:
   Parker();  // makes the eventfd; aborts with a message if the process has no descriptor left
@@ -25,8 +36,9 @@ class Parker {
   Parker(const Parker&) = delete;
   Parker& operator=(const Parker&) = delete;
 
-  // Owner. After PreparePark every source of work must be looked at once more.
-  void PreparePark();
+  // Owner. After PreparePark every source of work must be looked at once more, and, `for_room`, the
+  // edges that were full.
+  void PreparePark(bool for_room = false);
   void FinishPark();
   // Owner, for threads without an event loop: blocks until woken or `timeout` passed.
   void Block(std::chrono::nanoseconds timeout);
@@ -35,15 +47,20 @@ class Parker {
 
   // Any thread, after its publication and a FullFence().
   void WakeIfParked() {
-    if (parked_.load(std::memory_order_relaxed) != 0) Wake();
+    if (parked_.load(std::memory_order_relaxed) != kAwake) Wake();
+  }
+  void WakeIfParkedForRoom() {
+    if (parked_.load(std::memory_order_relaxed) == kParkedForRoom) Wake();
   }
   uint64_t wakes() const { return wakes_.load(std::memory_order_relaxed); }
 
  private:
+  enum State : uint32_t { kAwake, kParked, kParkedForRoom };
+
   void Wake();
 
   const int fd_;
-  alignas(kCacheLine) std::atomic<uint32_t> parked_{0};
+  alignas(kCacheLine) std::atomic<uint32_t> parked_{kAwake};
   std::atomic<uint64_t> wakes_{0};  // system calls made, for the counters
 };
 

@@ -1,14 +1,15 @@
 #include "runtime/reactor.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "runtime/fence.h"
-#include "runtime/log.h"
 
 namespace railhop {
 namespace {
@@ -58,10 +59,14 @@ void Reactor::Run(const std::function<void(absl::Status)>& started) {
   SetTimerSlack(std::chrono::microseconds(1));
   if (options_.core >= 0) {
     absl::Status pinned = PinThisThread(options_.core, options_.pin);
-    if (!pinned.ok()) return started(std::move(pinned));
+    if (!pinned.ok()) {
+      return started(absl::Status(pinned.code(), fmt::format("reactor \"{}\": {}", options_.name,
+                                                             std::string(pinned.message()))));
+    }
     pinned_core_.store(PinnedCore(), std::memory_order_relaxed);
   }
   started(absl::OkStatus());
+  if (exit_.load(std::memory_order_acquire)) return;
   StartActors();
   const uint64_t spin = options_.idle == IdlePolicy::kEvent ? 0 : ToCycles(options_.spin);
   while (!exit_.load(std::memory_order_acquire)) {
@@ -79,6 +84,7 @@ void Reactor::Run(const std::function<void(absl::Status)>& started) {
 size_t Reactor::RunPass() {
   uint64_t now = options_.clock.Now();
   now_ = now;
+  wakes_.ForgetFull();
   size_t work = RunControl();
   for (Actor* actor : actors_) {
     const size_t handled = actor->Run(now);
@@ -95,8 +101,8 @@ size_t Reactor::RunPass() {
     if (stopping_ != 0) CheckStopped(*actor);
   }
   if (now >= next_events_) {
-    // A callback is work: it may have sent something, and the one of our own eventfd tells of a wake
-    // that a thread about to park must not sleep through.
+    // A callback is work: it may have sent something, and the one of our own eventfd tells of a
+    // wake that a thread about to park must not sleep through.
     work += static_cast<size_t>(std::max(0, loop_->RunReady()));
     next_events_ = now + ToCycles(kEventInterval);
   }
@@ -112,12 +118,14 @@ size_t Reactor::RunControl() {
 }
 
 void Reactor::OnControl(const ControlMessage& message) {
+  assert(message.actor < actors_.size());
   Actor& actor = *actors_[message.actor];
   switch (message.kind) {
     case ControlMessage::kStop:
       if (!actor.stopping_) {
         actor.stopping_ = true;
         ++stopping_;
+        actor.CloseInboxes();
         actor.OnStop();
       }
       break;
@@ -132,6 +140,7 @@ void Reactor::OnControl(const ControlMessage& message) {
 void Reactor::CheckStopped(Actor& actor) {
   if (!actor.stopping_ || actor.stopped_.load(std::memory_order_relaxed)) return;
   if (!actor.MailboxEmpty() || !actor.Drained()) return;
+  --stopping_;
   actor.stopped_.store(true, std::memory_order_release);
   if (options_.stop_waiter == nullptr) return;
   FullFence();
@@ -151,21 +160,32 @@ void Reactor::Exit() {
   parker_.WakeIfParked();
 }
 
+// The second look. An edge that is found full only now was not announced: not to be slept on.
+bool Reactor::NothingToDo(bool for_room) {
+  return RunPass() == 0 && (for_room || !wakes_.saw_full()) &&
+         !exit_.load(std::memory_order_acquire);
+}
+
+void Reactor::Block() {
+  uint64_t until = now_ + ToCycles(options_.safety_tick);
+  for (const Actor* actor : actors_) {
+    for (Poller* poller : actor->pollers_) until = std::min(until, poller->NextPoll(now_));
+  }
+  parks_.store(parks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  const uint64_t now = options_.clock.Now();
+  if (until > now) loop_->RunOnce(ToNanoseconds(until - now));
+}
+
 // Two phases (parker.h): announce, look once more, block.
 void Reactor::Park() {
   for (Actor* actor : actors_) {
     actor->PublishCredit();
     for (Poller* poller : actor->pollers_) poller->OnPark();
   }
-  parker_.PreparePark();
-  if (RunPass() == 0 && !exit_.load(std::memory_order_acquire)) {
-    uint64_t until = now_ + ToCycles(kSafetyTick);
-    for (const Actor* actor : actors_) {
-      for (Poller* poller : actor->pollers_) until = std::min(until, poller->NextPoll(now_));
-    }
-    parks_.store(parks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    const uint64_t now = options_.clock.Now();
-    if (until > now) loop_->RunOnce(ToNanoseconds(until - now));
+  const bool for_room = wakes_.saw_full();
+  parker_.PreparePark(for_room);
+  if (NothingToDo(for_room)) {
+    Block();
   } else {
     last_work_ = now_;
   }

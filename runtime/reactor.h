@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,14 +34,14 @@ struct ReactorOptions {
   PinPolicy pin = PinPolicy::kRequired;
   IdlePolicy idle = IdlePolicy::kAdaptive;
   std::chrono::nanoseconds spin = std::chrono::microseconds(50);
+  // Parked, it looks around at least this often, in case a wake of a foreign process got lost.
+  std::chrono::nanoseconds safety_tick = std::chrono::milliseconds(250);
   CycleClock clock = {};          // manual in deterministic tests
   Parker* stop_waiter = nullptr;  // woken each time an actor has stopped
 };
 
 class Reactor {
  public:
-  // Parked, it looks around at least this often, in case a wake of a foreign process got lost.
-  static constexpr std::chrono::milliseconds kSafetyTick{250};
   // Awake, it looks at its descriptors and timers this often.
   static constexpr std::chrono::milliseconds kEventInterval{1};
 
@@ -53,7 +54,8 @@ class Reactor {
   void AddActor(Actor* actor);
 
   // The thread's body: pins, starts the actors, runs until Exit(). `started` gets the outcome of
-  // pinning before the first pass; when that is an error, Run returns at once.
+  // pinning. When that is an error, or Exit() was called before `started` returned, no actor is
+  // started and Run returns.
   void Run(const std::function<void(absl::Status)>& started);
   // What Run does before its first pass; for tests by hand.
   void StartActors();
@@ -75,7 +77,8 @@ class Reactor {
   // The reactor's own thread.
   WakeList& wakes() { return wakes_; }
   EventLoop& loop() { return *loop_; }
-  uint64_t now() const { return now_; }  // cycles, as of this pass
+  // Cycles, as of this pass. A callback of loop() may run long after it: read clock() there.
+  uint64_t now() const { return now_; }
   const CycleClock& clock() const { return options_.clock; }
   uint64_t parks() const { return parks_.load(std::memory_order_relaxed); }
 
@@ -84,6 +87,8 @@ class Reactor {
   void OnControl(const ControlMessage& message);
   void CheckStopped(Actor& actor);
   void Park();
+  bool NothingToDo(bool for_room);
+  void Block();
 
   const ReactorOptions options_;
   std::vector<Actor*> actors_;
@@ -97,7 +102,7 @@ class Reactor {
   uint64_t now_ = 0;
   uint64_t last_work_ = 0;
   uint64_t next_events_ = 0;
-  size_t stopping_ = 0;  // actors between OnStop and stopped
+  size_t stopping_ = 0;  // actors that were told to stop and have not
 };
 
 }  // namespace railhop

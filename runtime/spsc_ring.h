@@ -13,9 +13,10 @@ class SpscRing : public CellRing<T> {
   explicit SpscRing(size_t capacity, size_t stamp_every = 64, CycleClock clock = {})
       : CellRing<T>(capacity, stamp_every, clock), limit_(this->capacity()) {}
 
-  // Producer. How many TryPush will succeed at least; exact when it is 0.
-  size_t Room() {
-    if (tail_ == limit_) limit_ = this->Credit() + this->capacity();
+  // Producer. How many TryPush will succeed at least; as much as the consumer has published when it
+  // is less than `wanted`. Wanting more than half of the capacity may wait for ever.
+  size_t Room(size_t wanted = 1) {
+    if (limit_ - tail_ < wanted) limit_ = this->Credit() + this->capacity();
     return limit_ - tail_;
   }
 
@@ -25,6 +26,9 @@ class SpscRing : public CellRing<T> {
     this->Write(tail_++, value);
     return true;
   }
+
+  // Consumer. No message is left.
+  bool AllTaken() const { return this->Empty(); }
 
  private:
   alignas(kCacheLine) uint64_t tail_ = 0;  // next position to write
