@@ -42,6 +42,7 @@ TEST_F(LogTest, LogOnceSaysEachKeyOnce) {
 
 TEST_F(LogTest, LogOnceFromManyThreadsSaysItOnce) {
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([] { LogOnce(LogLevel::kError, "log_test/threads", "once"); });
   }
