@@ -32,11 +32,13 @@ enum class FabricStatus : int32_t {
   kRemoteAccess = -2,     // remote range not inside the registration `rkey` names, or no such key
   kTargetDead = -3,       // the target process ended
   kTransport = -4,        // link down, retries exhausted
-  kFlushed = -5,          // not carried out: endpoint in error, disconnected or unknown
+  kFlushed = -5,          // given up: endpoint in error, disconnected or unknown. It may have been
+                          // carried out, but nothing of it can land any more
 };
 const char* FabricStatusName(FabricStatus status);
 
-// The keys of one registration: `lkey` for requests of this NIC, `rkey` for those of others.
+// The keys of one registration: `lkey` for requests of this NIC, `rkey` for those of others (0 if
+// the fabric serves remote access some other way). 0 is never valid.
 struct MemoryKey {
   uint32_t lkey = 0;
   uint32_t rkey = 0;
@@ -99,9 +101,9 @@ class Nic {
   // Waits, for a bounded time, until no request of this NIC touches the range any more.
   virtual absl::Status Deregister(const MemoryKey& key) = 0;
   virtual absl::StatusOr<EndpointId> Connect(const TargetInfo& target) = 0;
-  // Starts to close the endpoint; returns at once. Every request still posted completes, as
-  // kFlushed unless its bytes had already moved: once all have, nothing of it can land any more.
-  // The poster must have stopped using the endpoint. What it held is freed by a later control call.
+  // Starts to close the endpoint; returns at once. Every request still posted completes, most as
+  // kFlushed. The poster must have stopped using the endpoint. What it held is freed by a later
+  // Connect, once its last completion was consumed.
   virtual void Disconnect(EndpointId endpoint) = 0;
 
   // --- Post side.

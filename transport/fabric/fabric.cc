@@ -1,0 +1,23 @@
+#include "transport/fabric/fabric.h"
+
+namespace railhop {
+
+const char* FabricStatusName(FabricStatus status) {
+  switch (status) {
+    case FabricStatus::kOk:
+      return "ok";
+    case FabricStatus::kLocalProtection:
+      return "local protection error";
+    case FabricStatus::kRemoteAccess:
+      return "remote access error";
+    case FabricStatus::kTargetDead:
+      return "target dead";
+    case FabricStatus::kTransport:
+      return "transport error";
+    case FabricStatus::kFlushed:
+      return "flushed";
+  }
+  return "unknown";
+}
+
+}  // namespace railhop

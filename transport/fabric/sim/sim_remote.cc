@@ -1,0 +1,131 @@
+#include "transport/fabric/sim/sim_remote.h"
+
+#include <fmt/format.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace railhop {
+namespace {
+
+// Memory that is not shared can only be reached if the kernel lets us: better said now than as a
+// transport error of each request.
+absl::Status CheckKernelAccess(const SegmentRecord& record) {
+  for (const RemoteBuffer& buffer : record.buffers) {
+    const bool shared =
+        std::any_of(record.memories.begin(), record.memories.end(), [&](const SharedRange& range) {
+          return buffer.address >= range.address && buffer.address - range.address < range.id.size;
+        });
+    if (shared) continue;
+    char byte;
+    iovec local{&byte, 1};
+    iovec remote{reinterpret_cast<void*>(buffer.address), 1};
+    if (process_vm_readv(record.owner.pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM) {
+      return absl::PermissionDeniedError(fmt::format(
+          "not permitted to reach into the memory of process {} (segment {}). Run both as the same "
+          "user with ptrace allowed (kernel.yama.ptrace_scope = 0), or let the target allocate its "
+          "memory with SimTarget::AllocateMemory",
+          record.owner.pid, record.name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+SimRemote::SimRemote(const SegmentRecord& record, bool same_process)
+    : pid_(record.owner.pid), same_process_(same_process), watch_(record.owner) {}
+
+absl::StatusOr<std::unique_ptr<SimRemote>> SimRemote::Open(const std::string& connection) {
+  absl::StatusOr<SegmentRecord> record = DecodeSegment(connection);
+  if (!record.ok()) return record.status();
+  absl::StatusOr<ProcessIdentity> self = SelfIdentity();
+  if (!self.ok()) return self.status();
+  const bool same_process =
+      self->pid == record->owner.pid && self->start_ticks == record->owner.start_ticks;
+
+  std::unique_ptr<SimRemote> remote(new SimRemote(*record, same_process));
+  absl::StatusOr<std::unique_ptr<ImportedMemory>> table = ImportedMemory::Open(record->key_table);
+  if (!table.ok()) return table.status();
+  remote->table_memory_ = *std::move(table);
+  remote->table_ = reinterpret_cast<KeyTable*>(remote->table_memory_->base());
+  if (same_process) return remote;
+
+  for (const SharedRange& range : record->memories) {
+    absl::StatusOr<std::unique_ptr<ImportedMemory>> memory = ImportedMemory::Open(range.id);
+    if (!memory.ok()) return memory.status();
+    remote->mappings_.push_back({range.address, *std::move(memory)});
+  }
+  if (absl::Status status = CheckKernelAccess(*record); !status.ok()) return status;
+  return remote;
+}
+
+bool SimRemote::Dead(uint64_t now, uint64_t interval) {
+  if (dead_ || (asked_ && now - asked_at_ < interval)) return dead_;
+  asked_ = true;
+  asked_at_ = now;
+  dead_ = watch_.Ended();
+  return dead_;
+}
+
+FabricStatus SimRemote::Check(uint32_t rkey, uint64_t address, uint32_t length) {
+  KeyTable::Entry* const entry = table_->Acquire(rkey, address, length);
+  if (entry == nullptr) return FabricStatus::kRemoteAccess;
+  KeyTable::Release(entry);
+  return FabricStatus::kOk;
+}
+
+FabricStatus SimRemote::Move(FabricOpcode opcode, void* local, uint32_t length, uint64_t address,
+                             uint32_t rkey) {
+  KeyTable::Entry* const entry = table_->Acquire(rkey, address, length);
+  if (entry == nullptr) return FabricStatus::kRemoteAccess;
+  FabricStatus status = FabricStatus::kOk;
+  std::byte* mapped = nullptr;
+  if (same_process_) {
+    mapped = reinterpret_cast<std::byte*>(address);
+  } else if (entry->memory < mappings_.size()) {
+    // The table is the target's word; what was mapped here is what may be touched.
+    const Mapping& mapping = mappings_[entry->memory];
+    const uint64_t offset = address - mapping.address;
+    if (address < mapping.address || offset > mapping.memory->size() ||
+        length > mapping.memory->size() - offset) {
+      status = FabricStatus::kRemoteAccess;
+    } else {
+      mapped = mapping.memory->base() + offset;
+    }
+  }
+  if (mapped == nullptr) {
+    if (status == FabricStatus::kOk) status = MoveByKernel(opcode, local, length, address);
+  } else if (opcode == FabricOpcode::kWrite) {
+    std::memcpy(mapped, local, length);
+  } else {
+    std::memcpy(local, mapped, length);
+  }
+  KeyTable::Release(entry);
+  return status;
+}
+
+FabricStatus SimRemote::MoveByKernel(FabricOpcode opcode, void* local, uint32_t length,
+                                     uint64_t address) {
+  // The process id may have passed on to another process once the target ended.
+  if (watch_.Ended()) return FabricStatus::kTargetDead;
+  for (uint32_t done = 0; done < length;) {
+    iovec here{static_cast<std::byte*>(local) + done, length - done};
+    iovec there{reinterpret_cast<void*>(address + done), length - done};
+    const ssize_t moved = opcode == FabricOpcode::kWrite
+                              ? process_vm_writev(pid_, &here, 1, &there, 1, 0)
+                              : process_vm_readv(pid_, &here, 1, &there, 1, 0);
+    if (moved <= 0) {
+      if (moved < 0 && errno == ESRCH) return FabricStatus::kTargetDead;
+      if (moved == 0 || errno == EFAULT) return FabricStatus::kRemoteAccess;
+      return FabricStatus::kTransport;
+    }
+    done += static_cast<uint32_t>(moved);
+  }
+  return FabricStatus::kOk;
+}
+
+}  // namespace railhop
