@@ -1,0 +1,204 @@
+#include "tests/bench/harness.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "fmt/format.h"
+
+namespace railhop {
+namespace {
+
+// Linear between the two nearest values.
+double Quantile(std::vector<double> values, double quantile) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double position = quantile * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<size_t>(position);
+  const size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (values[above] - values[below]) * (position - static_cast<double>(below));
+}
+
+std::string Relation(int first, int second, const CoreTopology& topology) {
+  if (first == second) return "same core";
+  const std::vector<int> siblings = topology.Siblings(first);
+  if (std::find(siblings.begin(), siblings.end(), second) != siblings.end()) {
+    return "hyper-thread sibling";
+  }
+  return topology.NumaNode(first) == topology.NumaNode(second) ? "other core" : "other NUMA node";
+}
+
+// Three significant digits: more is noise.
+std::string Short(double value) {
+  if (value == 0) return "0";
+  const int digits = 2 - static_cast<int>(std::floor(std::log10(std::abs(value))));
+  return fmt::format("{:.{}f}", value, std::clamp(digits, 0, 6));
+}
+
+}  // namespace
+
+double Median(std::vector<double> values) {
+  return Quantile(std::move(values), 0.5);
+}
+
+absl::StatusOr<CorePair> ChooseCores(const std::vector<int>& wished,
+                                     const std::vector<int>& allowed,
+                                     const CoreTopology& topology) {
+  if (!wished.empty()) {
+    if (wished.size() != 2) {
+      return absl::InvalidArgumentError(
+          fmt::format("two cores are needed, {} were given", wished.size()));
+    }
+    for (const int core : wished) {
+      absl::Status status = CheckCoreAllowed(core, allowed);
+      if (!status.ok()) return status;
+    }
+    return CorePair{wished[0], wished[1], Relation(wished[0], wished[1], topology)};
+  }
+  if (allowed.size() < 2) {
+    return absl::FailedPreconditionError(fmt::format(
+        "two cores are needed, and this process may use only: {}", FormatCoreList(allowed)));
+  }
+  // In order of preference; the first pair of a kind is taken.
+  for (const std::string wanted : {"other core", "other NUMA node"}) {
+    for (const int second : allowed) {
+      const std::string relation = Relation(allowed[0], second, topology);
+      if (relation == wanted) return CorePair{allowed[0], second, relation};
+    }
+  }
+  return CorePair{allowed[0], allowed[1], Relation(allowed[0], allowed[1], topology)};
+}
+
+Result Measure(const Figure& figure, int pairs, bool control) {
+  std::vector<double> subjects, references, ratios, controls;
+  for (int i = 0; i < pairs; ++i) {
+    double subject = 0, reference = 0;
+    const bool subject_first = i % 2 == 0;
+    if (subject_first) subject = figure.subject();
+    if (figure.reference) reference = figure.reference();
+    if (!subject_first) subject = figure.subject();
+    subjects.push_back(subject);
+    if (figure.reference) {
+      references.push_back(reference);
+      ratios.push_back(subject / reference);
+    }
+    if (control) controls.push_back(figure.subject() / subject);
+  }
+  Result result;
+  result.value = Median(subjects);
+  result.reference = Median(references);
+  result.ratio = Median(ratios);
+  result.ratio_low = Quantile(ratios, 0.25);
+  result.ratio_high = Quantile(ratios, 0.75);
+  if (control) result.control = Median(controls);
+  result.pairs = pairs;
+  return result;
+}
+
+Bench Bench::FromArguments(int argc, char** argv, const std::string& about) {
+  BenchOptions options;
+  int sample_ms = static_cast<int>(options.sample.count());
+  CLI::App app(about);
+  app.add_flag("--json", options.json, "JSON lines on standard output, nothing else");
+  app.add_option("--save", options.save, "append the JSON lines to this file as well");
+  app.add_option("--only", options.only, "only figures whose name contains this");
+  app.add_flag("--control", options.control, "measure the subject against itself as well");
+  app.add_option("--pairs", options.pairs, "samples of subject and reference each")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--sample-ms", sample_ms, "length of one sample")
+      ->check(CLI::Range(1, 60000))
+      ->capture_default_str();
+  app.add_option("--cores", options.cores, "the two cores to use: A,B")->delimiter(',');
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11's own codes are all over the place; here 2 is a wrong command line.
+    std::exit(app.exit(error) == 0 ? 0 : 2);
+  }
+  options.sample = std::chrono::milliseconds(sample_ms);
+  absl::StatusOr<CorePair> cores = ChooseCores(options.cores, AllowedCores());
+  if (!cores.ok()) {
+    std::cerr << std::string(cores.status().message()) << "\n";
+    std::exit(absl::IsInvalidArgument(cores.status()) ? 2 : kExitCannotMeasure);
+  }
+  return Bench(std::move(options), *std::move(cores), std::cout);
+}
+
+Bench::Bench(BenchOptions options, CorePair cores, std::ostream& out)
+    : options_(std::move(options)), cores_(std::move(cores)), out_(&out) {}
+
+void Bench::Run(const Figure& figure) {
+  if (figure.name.find(options_.only) == std::string::npos) return;
+  const bool progress = isatty(STDERR_FILENO) == 1;
+  if (progress) std::cerr << "\r\033[Kmeasuring " << figure.name << " ..." << std::flush;
+  const Result result = Measure(figure, options_.pairs, options_.control);
+  if (progress) std::cerr << "\r\033[K" << std::flush;
+  Print(figure, result);
+  ++figures_;
+}
+
+void Bench::Print(const Figure& figure, const Result& result) {
+  const std::string line = JsonLine(figure, result);
+  if (!options_.save.empty()) {
+    std::ofstream file(options_.save, std::ios::app);
+    file << line << "\n";
+    if (!file.flush()) std::cerr << "cannot write " << options_.save << "\n";
+  }
+  if (options_.json) {
+    *out_ << line << std::endl;
+    return;
+  }
+  if (figures_ == 0) {
+    *out_ << fmt::format("cores {} and {} ({}{}), {} pairs of {} ms\n\n", cores_.first,
+                         cores_.second, cores_.relation, IsVirtualised() ? ", virtual machine" : "",
+                         options_.pairs, options_.sample.count())
+          << fmt::format("{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n", "figure", "value",
+                         "reference", "unit", "ratio", "quartiles", "goal", "control");
+  }
+  *out_ << fmt::format(
+               "{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n{:24}{} / {}\n", figure.name,
+               Short(result.value), figure.reference ? Short(result.reference) : "-", figure.unit,
+               figure.reference ? Short(result.ratio) : "-",
+               figure.reference ? Short(result.ratio_low) + ".." + Short(result.ratio_high) : "-",
+               figure.goal, result.control ? fmt::format("{:.3f}", *result.control) : "", "",
+               figure.subject_is, figure.reference_is)
+        << std::flush;
+}
+
+std::string Bench::JsonLine(const Figure& figure, const Result& result) const {
+  nlohmann::ordered_json line;
+  line["name"] = figure.name;
+  line["value"] = result.value;
+  if (figure.reference) {
+    line["reference"] = result.reference;
+    line["ratio"] = result.ratio;
+    line["ratio_quartiles"] = {result.ratio_low, result.ratio_high};
+    line["reference_is"] = figure.reference_is;
+  }
+  line["unit"] = figure.unit;
+  line["subject_is"] = figure.subject_is;
+  line["includes"] = figure.includes;
+  if (!figure.goal.empty()) line["goal"] = figure.goal;
+  line["pairs"] = result.pairs;
+  if (result.control) line["control"] = *result.control;
+  line["placement"] = {{"cores", {cores_.first, cores_.second}},
+                       {"relation", cores_.relation},
+                       {"virtualised", IsVirtualised()}};
+  return line.dump();
+}
+
+int Bench::Finish() {
+  if (figures_ != 0) return 0;
+  std::cerr << "no figure's name contains '" << options_.only << "'\n";
+  return 2;
+}
+
+}  // namespace railhop

@@ -1,0 +1,99 @@
+// The benchmark harness: a subject and its reference measured in turns, so that what the machine
+// does meanwhile (clock changes, neighbours) hits both.
+//
+//   Bench bench = Bench::FromArguments(argc, argv, "what it measures");
+//   bench.Run({.name = "hop.round_trip", .unit = "ns", ... .subject = [&] { return sample; },
+//   ...}); return bench.Finish();
+//
+// A pair is one sample of each, every second pair in reverse order; the ratio is the median over
+// the pairs of subject / reference, so it need not equal the quotient of the two medians shown.
+// --control adds a second sample of the subject to each pair: the median of subject / subject says
+// what a ratio of this run can mean. Overheads of a few per cent want at least kPairsForOverheads.
+//
+// Standard output: a table, or with --json one JSON object a line and nothing else (progress goes
+// to standard error). Benchmarks report; they never fail because of a figure. One thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/cpu_placement.h"
+
+namespace railhop {
+
+inline constexpr int kPairsForOverheads = 21;
+inline constexpr int kExitCannotMeasure = 77;  // ctest's usual value for "skipped"
+
+double Median(std::vector<double> values);
+
+// Two cores and how near they are to each other.
+struct CorePair {
+  int first = -1, second = -1;
+  std::string relation;  // "same core" | "hyper-thread sibling" | "other core" | "other NUMA node"
+};
+// `wished`: two cores of the allowed ones, or empty for the nearest two that are no siblings.
+absl::StatusOr<CorePair> ChooseCores(const std::vector<int>& wished,
+                                     const std::vector<int>& allowed,
+                                     const CoreTopology& topology = CoreTopology());
+
+// One line of the result.
+struct Figure {
+  std::string name = {};                           // of the JSON line: "hop.round_trip"
+  std::string unit = {};                           // of a sample
+  std::string subject_is = {}, reference_is = {};  // in a few words
+  std::string goal = {};  // what the ratio should be: ">= 2"; empty: nothing is promised
+  std::vector<std::string> includes = {};  // what the time contains
+  std::function<double()> subject = {};    // takes one sample
+  std::function<double()> reference = {};  // empty: a figure without comparison
+};
+
+struct Result {
+  double value = 0;                      // median of the subject's samples
+  double reference = 0;                  // median of the reference's samples
+  double ratio = 0;                      // median of the pairs' ratios
+  double ratio_low = 0, ratio_high = 0;  // quartiles of the pairs' ratios
+  std::optional<double> control;         // median of subject / subject
+  int pairs = 0;
+};
+
+Result Measure(const Figure& figure, int pairs, bool control);
+
+struct BenchOptions {
+  bool json = false;
+  std::string save = {};  // JSON lines are appended to this file as well
+  std::string only = {};  // only figures whose name contains this
+  bool control = false;
+  int pairs = kPairsForOverheads;
+  std::chrono::milliseconds sample{50};  // how long one sample should take
+  std::vector<int> cores = {};
+};
+
+class Bench {
+ public:
+  // Reads the command line; prints the help or what is wrong with it, and exits.
+  static Bench FromArguments(int argc, char** argv, const std::string& about);
+  // Results go to `out`.
+  Bench(BenchOptions options, CorePair cores, std::ostream& out);
+
+  const BenchOptions& options() const { return options_; }
+  const CorePair& cores() const { return cores_; }
+
+  void Run(const Figure& figure);
+  // The table's end; the exit code for main.
+  int Finish();
+
+ private:
+  void Print(const Figure& figure, const Result& result);
+  std::string JsonLine(const Figure& figure, const Result& result) const;
+
+  BenchOptions options_;
+  CorePair cores_;
+  std::ostream* out_;
+  int figures_ = 0;
+};
+
+}  // namespace railhop
