@@ -11,6 +11,7 @@
 #include "runtime/message.h"
 #include "transport/engine/data_path.h"
 #include "transport/fabric/fabric.h"
+#include "transport/ring/completion.h"
 #include "transport/ring/lane.h"
 
 namespace railhop {
@@ -70,10 +71,11 @@ struct PostSlice {
 // --- RelayPostActor -> CqPollActor
 // Sent before the first work request of the job is posted, so that it arrives before a completion.
 struct JobPosted {
-  uint64_t token;     // direct
-  uint64_t sequence;  // relayed
+  uint64_t token;         // direct
+  uint64_t sequence;      // relayed
+  uint64_t sender_epoch;  // relayed
   uint64_t length;
-  uint32_t job;
+  uint32_t job;              // as in the user_data of its requests: actors/post_job.h
   uint32_t lane;             // inbound lane, or kDirectLane
   uint32_t lane_generation;  // of the inbound lane, as its reader counts
   uint32_t target;           // index
@@ -83,15 +85,20 @@ struct JobPosted {
 // An inbound piece that ends without a post (bad descriptor, revoked, no such target, ...).
 struct PieceRefused {
   uint64_t sequence;
+  uint64_t sender_epoch;
   uint32_t lane;
   uint32_t lane_generation;
-  TransferError status;  // for the completion ring
+  RelayStatus status;  // for the completion ring
 };
 
 // --- CqPollActor -> RelayPostActor
 struct JobDone {
   uint32_t job;
   FabricStatus status;
+};
+// Requests completed that ended no job: their send queue room is back. Not one for each of them.
+struct RoomReturned {
+  uint32_t nic;
 };
 
 // --- CqPollActor -> SubmitActor
@@ -103,8 +110,9 @@ struct SliceDone {
 };
 inline constexpr int32_t kMalformedCompletion = INT32_MIN;  // SliceDone.status: quarantine the lane
 
-// --- CqPollActor -> EndpointActor
-// An endpoint went into error: everything posted to it is flushed until it is connected anew.
+// --- CqPollActor, RelayPostActor -> EndpointActor
+// An endpoint went into error: everything posted to it is flushed until it is connected anew. Once
+// per endpoint from CqPollActor; from RelayPostActor when nothing has completed on it for too long.
 struct EndpointError {
   uint32_t target;
   uint32_t target_version;
@@ -133,6 +141,14 @@ struct TargetFailed {
   uint32_t token;   // of ResolveTarget, or kNoToken
   TransferError error;
   uint32_t version = 0;  // of the newest route when it failed; 0: there never was one
+};
+
+// --- EndpointActor -> RelayPostActor: post nothing more to this endpoint, then disconnect it. Only
+// the thread that posts may do that, or it could post behind the disconnection.
+struct CloseEndpoint {
+  EndpointId endpoint;
+  uint32_t target;
+  uint32_t nic;
 };
 
 // --- PeerActor -> SubmitActor, CopyActor, CqPollActor
@@ -211,9 +227,10 @@ struct DeadlineExpired {
 
 static_assert(Message<BatchCommand> && Message<CopyPiece> && Message<PieceCopied>);
 static_assert(Message<PieceRung> && Message<PostSlice> && Message<JobPosted>);
-static_assert(Message<PieceRefused> && Message<JobDone>);
+static_assert(Message<PieceRefused> && Message<JobDone> && Message<RoomReturned>);
 static_assert(Message<SliceDone> && Message<EndpointError> && Message<ResolveTarget>);
 static_assert(Message<TargetReady> && Message<TargetFailed> && Message<LaneReady>);
+static_assert(Message<CloseEndpoint>);
 static_assert(Message<CloseLane> && Message<LaneClosed> && Message<WantRail>);
 static_assert(Message<SenderSeen> && Message<SenderAdmitted>);
 static_assert(Message<SenderSide> && Message<SenderSideTaken>);

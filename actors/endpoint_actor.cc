@@ -1,0 +1,390 @@
+#include "actors/endpoint_actor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "runtime/cycle_clock.h"
+#include "runtime/log.h"
+#include "runtime/reactor.h"
+#include "transport/ring/control_block.h"
+
+namespace railhop {
+namespace {
+
+// A replaced endpoint whose target lives stays open for as long as pieces posted to it may take.
+constexpr std::chrono::seconds kRetireAfter{5};
+
+// The target, or all that is known of it, is gone; anything else may be a hiccup of ours.
+bool IsGone(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsUnavailable(status);
+}
+
+absl::Status ValidateName(const std::string& name) {
+  if (!name.empty() && name.size() <= kMaxSessionBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "a target's name must have 1 to {} bytes, this one has {}", kMaxSessionBytes, name.size()));
+}
+
+bool SameConnection(const TargetInfo& a, const TargetInfo& b) {
+  return a.kind == b.kind && a.connection == b.connection;
+}
+
+bool SameBuffers(const TargetInfo& a, const TargetInfo& b) {
+  return std::equal(a.buffers.begin(), a.buffers.end(), b.buffers.begin(), b.buffers.end(),
+                    [](const RemoteBuffer& x, const RemoteBuffer& y) {
+                      return x.address == y.address && x.length == y.length && x.rkey == y.rkey &&
+                             x.preferred_nics == y.preferred_nics;
+                    });
+}
+
+absl::Status StoppingError(const std::string& target) {
+  return absl::CancelledError(
+      fmt::format("target {} is not opened: this rank is being stopped", target));
+}
+
+}  // namespace
+
+bool EndpointActor::Target::AnyConnected() const {
+  return std::find(connected.begin(), connected.end(), true) != connected.end();
+}
+
+bool EndpointActor::Target::AllConnected() const {
+  return std::find(connected.begin(), connected.end(), false) == connected.end();
+}
+
+EndpointActor::EndpointActor(std::string name, Options options)
+    : Actor(std::move(name)), options_(std::move(options)) {
+  assert(options_.nics.size() == options_.rails.size());
+  AddPoller(this);
+}
+
+// --- Application threads
+
+absl::StatusOr<uint32_t> EndpointActor::Open(const std::string& target) {
+  if (absl::Status status = ValidateName(target); !status.ok()) return status;
+  auto request = std::make_shared<OpenRequest>();
+  request->target = target;
+  std::unique_lock lock(mutex_);
+  if (closed_) return StoppingError(target);
+  opens_.push_back(request);
+  has_opens_.store(true, std::memory_order_release);
+  lock.unlock();
+  // The message only wakes the reactor. If its lane is full, it is awake.
+  Post({.kind = ControlMessage::kFirstUserKind});
+  lock.lock();
+  if (answered_.wait_for(lock, options_.open_timeout, [&] { return request->answered; })) {
+    return request->answer;
+  }
+  return absl::DeadlineExceededError(fmt::format(
+      "target {} was not opened within {} ms: the control thread of this rank is not running, or "
+      "waits for the metadata; check that the rank is started and that its core is not overloaded",
+      target, options_.open_timeout.count()));
+}
+
+// --- Messages
+
+bool EndpointActor::OnResolve(const ResolveTarget& message) {
+  const absl::StatusOr<Target*> found = Look(std::string(message.session, message.length));
+  if (found.ok()) {
+    Send(ready_outbox_, ready_to_relay, {.route = &(*found)->route(), .token = message.token});
+    return true;
+  }
+  TargetFailed failed{
+      .target = kMaxTargets, .token = message.token, .error = TransferError::kUnknownTarget};
+  const auto known = index_of_.find(std::string(message.session, message.length));
+  if (known != index_of_.end()) {
+    failed.target = known->second;
+    failed.error = targets_[known->second]->failed;
+    failed.version = targets_[known->second]->route().version;
+  }
+  Send(failed_outbox_, failed_to_relay, failed);
+  return true;
+}
+
+bool EndpointActor::OnEndpointError(const EndpointError& message) {
+  Target& target = *targets_[message.target];
+  const EndpointId endpoint = target.routes[message.target_version - 1]->endpoints[message.nic];
+  if (endpoint != target.route().endpoints[message.nic]) {
+    // Of a former route. What is not on the list was closed before.
+    const auto is_it = [&](const Retired& old) {
+      return old.nic == message.nic && old.endpoint == endpoint;
+    };
+    if (std::erase_if(retired_, is_it) != 0) Close(message.nic, endpoint, target);
+    return true;
+  }
+  if (!target.connected[message.nic]) return true;  // the same news again
+  Close(message.nic, endpoint, target);
+  target.connected[message.nic] = false;
+  Warn(target, fmt::format("{} on NIC {}", FabricStatusName(message.status),
+                           std::string(options_.nics[message.nic]->name())));
+  Retry(target);
+  if (message.status == FabricStatus::kTargetDead) Fail(target, TransferError::kTargetDead);
+  return true;
+}
+
+void EndpointActor::OnStop() {
+  stopping_ = true;
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (const auto& [request, answer] : answers_) opens_.push_back(request);
+  answers_.clear();
+  for (const auto& request : opens_) {
+    request->answer = StoppingError(request->target);
+    request->answered = true;
+  }
+  opens_.clear();
+  has_opens_.store(false, std::memory_order_relaxed);
+  answered_.notify_all();
+}
+
+// --- Passes
+
+size_t EndpointActor::Poll(uint64_t now) {
+  size_t work = Flush(ready_outbox_) + Flush(failed_outbox_) + Flush(close_outbox_) + TakeOpens();
+  if (now >= next_due_) {
+    next_due_ = kNever;
+    for (const auto& target : targets_) {
+      if (target->retry_at <= now) {
+        target->retry_at = kNever;
+        // One that is down, and that the application does not know, waits until it is asked for.
+        const bool wanted = target->opened || target->failed == TransferError::kNone;
+        if (wanted && !stopping_) (void)Mend(*target);
+        ++work;
+      }
+      next_due_ = std::min(next_due_, target->retry_at);
+    }
+    std::erase_if(retired_, [&](const Retired& old) {
+      if (old.close_at > now) {
+        next_due_ = std::min(next_due_, old.close_at);
+        return false;
+      }
+      Close(old.nic, old.endpoint, *old.target);
+      ++work;
+      return true;
+    });
+  }
+  if (ready_outbox_.empty() && failed_outbox_.empty()) Answer();
+  return work;
+}
+
+uint64_t EndpointActor::NextPoll(uint64_t now) {
+  (void)now;
+  return next_due_;
+}
+
+size_t EndpointActor::TakeOpens() {
+  if (!has_opens_.load(std::memory_order_acquire)) return 0;
+  std::deque<std::shared_ptr<OpenRequest>> opens;
+  {
+    std::lock_guard lock(mutex_);
+    opens.swap(opens_);
+    has_opens_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& request : opens) {
+    const absl::StatusOr<Target*> found = Look(request->target);
+    const auto known = index_of_.find(request->target);
+    if (known != index_of_.end()) targets_[known->second]->opened = true;
+    if (found.ok()) {
+      answers_.emplace_back(request, (*found)->route().index);
+    } else {
+      answers_.emplace_back(request, found.status());
+    }
+  }
+  return opens.size();
+}
+
+void EndpointActor::Answer() {
+  if (answers_.empty()) return;
+  std::lock_guard lock(mutex_);
+  for (auto& [request, answer] : answers_) {
+    request->answer = std::move(answer);
+    request->answered = true;
+  }
+  answers_.clear();
+  answered_.notify_all();
+}
+
+template <class T>
+void EndpointActor::Send(Outbox<T>& outbox, OutPort<T>& port, const T& message) {
+  // All of a kind in one line: what was said first about a target arrives first.
+  if (!outbox.empty() || !port.TrySend(message)) outbox.emplace_back(&port, message);
+}
+
+template <class T>
+size_t EndpointActor::Flush(Outbox<T>& outbox) {
+  size_t sent = 0;
+  while (!outbox.empty() && outbox.front().first->TrySend(outbox.front().second)) {
+    outbox.pop_front();
+    ++sent;
+  }
+  return sent;
+}
+
+// --- Targets
+
+absl::StatusOr<EndpointActor::Target*> EndpointActor::Look(const std::string& name) {
+  if (absl::Status status = ValidateName(name); !status.ok()) return status;
+  const auto known = index_of_.find(name);
+  if (known == index_of_.end()) return Add(name);
+  Target& target = *targets_[known->second];
+  absl::Status status;
+  if (reactor().now() - target.looked_at >= ToCycles(kFirstRetry)) status = Mend(target);
+  // What was connected before stays good, even if the metadata cannot be read just now.
+  if (target.failed == TransferError::kNone) return &target;
+  if (!status.ok()) return status;
+  return absl::UnavailableError(fmt::format("target {} is down ({}); try again in a moment", name,
+                                            TransferErrorName(target.failed)));
+}
+
+absl::StatusOr<EndpointActor::Target*> EndpointActor::Add(const std::string& name) {
+  if (stopping_) return StoppingError(name);
+  if (targets_.size() == kMaxTargets) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "target {} is not opened: this rank knows {} targets already, which is the limit for its "
+        "life; spread the targets over more ranks",
+        name, kMaxTargets));
+  }
+  absl::StatusOr<TargetInfo> info = options_.resolve(name);
+  if (!info.ok()) return info.status();
+  info->name = name;
+  auto target = std::make_unique<Target>();
+  target->looked_at = reactor().now();
+  target->connected.assign(options_.nics.size(), false);
+  // The index is taken before the route that bears it is sent.
+  const auto index = static_cast<uint32_t>(targets_.size());
+  targets_.push_back(std::move(target));
+  index_of_.emplace(name, index);
+  if (absl::Status status = Connect(*targets_.back(), *std::move(info)); !status.ok()) {
+    index_of_.erase(name);
+    targets_.pop_back();
+    return status;
+  }
+  return targets_.back().get();
+}
+
+absl::Status EndpointActor::Mend(Target& target) {
+  if (stopping_) return StoppingError(target.route().name);
+  target.looked_at = reactor().now();
+  absl::StatusOr<TargetInfo> info = options_.resolve(target.route().name);
+  absl::Status status = info.status();
+  if (status.ok()) status = Connect(target, *std::move(info));
+  if (status.ok()) {
+    target.retry_at = kNever;
+    target.mending = false;
+    return status;
+  }
+  Warn(target, std::string(status.message()));
+  const bool gone = IsGone(status);
+  if (gone || !target.AllConnected()) Retry(target);
+  if (gone) {
+    Fail(target, TransferError::kTargetDead);
+  } else if (!target.AnyConnected()) {
+    Fail(target, TransferError::kTransport);
+  }
+  return status;
+}
+
+absl::Status EndpointActor::Connect(Target& target, TargetInfo info) {
+  const bool first = target.routes.empty();
+  const bool same = !first && SameConnection(target.info, info);
+  if (same && target.AllConnected() && SameBuffers(target.info, info)) return absl::OkStatus();
+  absl::StatusOr<std::vector<TargetBuffer>> buffers =
+      BuildTargetBuffers(info, options_.rail_map, options_.rails);
+  if (!buffers.ok()) return buffers.status();
+
+  const size_t nics = options_.nics.size();
+  auto route = std::make_unique<TargetRoute>();
+  route->index = first ? static_cast<uint32_t>(targets_.size() - 1) : target.route().index;
+  route->version = first ? 1 : target.route().version + 1;
+  route->name = first ? info.name : target.route().name;
+  route->buffers = *std::move(buffers);
+  std::vector<bool> made(nics, false);
+  for (size_t i = 0; i < nics; ++i) {
+    if (same && target.connected[i]) {
+      route->endpoints.push_back(target.route().endpoints[i]);
+      continue;
+    }
+    const absl::StatusOr<EndpointId> endpoint = options_.nics[i]->Connect(info);
+    if (!endpoint.ok()) {
+      for (size_t j = 0; j < i; ++j) {
+        if (made[j]) options_.nics[j]->Disconnect(route->endpoints[j]);
+      }
+      return absl::Status(endpoint.status().code(),
+                          fmt::format("NIC {} cannot connect to target {}: {}",
+                                      std::string(options_.nics[i]->name()), info.name,
+                                      std::string(endpoint.status().message())));
+    }
+    made[i] = true;
+    route->endpoints.push_back(*endpoint);
+  }
+
+  const uint64_t now = reactor().now();
+  for (uint32_t i = 0; i < nics; ++i) {
+    if (!made[i] || !target.connected[i]) continue;
+    retired_.push_back({.nic = i,
+                        .endpoint = target.route().endpoints[i],
+                        .target = &target,
+                        .close_at = now + ToCycles(kRetireAfter)});
+    next_due_ = std::min(next_due_, retired_.back().close_at);
+  }
+  if (!first) {
+    Log(LogLevel::kInfo,
+        fmt::format("target {} is connected anew (version {})", route->name, route->version));
+  }
+  target.info = std::move(info);
+  target.connected.assign(nics, true);
+  target.routed_at = now;
+  target.failed = TransferError::kNone;
+  target.routes.push_back(std::move(route));
+  const TargetReady ready{.route = &target.route(), .token = kNoToken};
+  Send(ready_outbox_, ready_to_submit, ready);
+  Send(ready_outbox_, ready_to_relay, ready);
+  return absl::OkStatus();
+}
+
+void EndpointActor::Disconnect(Target& target) {
+  for (uint32_t i = 0; i < options_.nics.size(); ++i) {
+    if (target.connected[i]) Close(i, target.route().endpoints[i], target);
+    target.connected[i] = false;
+  }
+}
+
+void EndpointActor::Close(uint32_t nic, EndpointId endpoint, const Target& target) {
+  Send(close_outbox_, close_to_relay,
+       {.endpoint = endpoint, .target = target.route().index, .nic = nic});
+}
+
+void EndpointActor::Fail(Target& target, TransferError error) {
+  Disconnect(target);
+  if (target.failed == error) return;
+  target.failed = error;
+  const TargetFailed failed{.target = target.route().index,
+                            .token = kNoToken,
+                            .error = error,
+                            .version = target.route().version};
+  Send(failed_outbox_, failed_to_submit, failed);
+  Send(failed_outbox_, failed_to_relay, failed);
+}
+
+void EndpointActor::Retry(Target& target) {
+  const uint64_t now = reactor().now();
+  if (target.retry_at != kNever) return;
+  // An error that follows a mending closely does not start from the beginning.
+  if (!target.mending && now - target.routed_at > ToCycles(kLastRetry)) {
+    target.backoff = kFirstRetry;
+  }
+  target.mending = true;
+  target.retry_at = now + ToCycles(target.backoff);
+  target.backoff = std::min(2 * target.backoff, kLastRetry);
+  next_due_ = std::min(next_due_, target.retry_at);
+}
+
+void EndpointActor::Warn(const Target& target, const std::string& what) const {
+  if (target.failed != TransferError::kNone) return;  // said before
+  Log(LogLevel::kWarning, fmt::format("target {}: {}; it is connected anew as soon as possible",
+                                      target.route().name, what));
+}
+
+}  // namespace railhop

@@ -1,0 +1,138 @@
+// EndpointActor: turns the name of a target into a TargetRoute, connects this rank's NICs to it,
+// and connects anew what broke.
+//
+// Lives on the control reactor, where it may block for the milliseconds that a look-up and a
+// handshake take; Open is for every other thread. Owns all routes, until it is destroyed: the data
+// actors hold plain pointers. Every new version of a route goes to SubmitActor and RelayPostActor.
+//
+// A target is tried again after 10 ms, then after twice the time before, up to 1 s. As long as
+// another NIC is still connected it stays usable meanwhile; else TargetFailed says that it is not.
+// Targets that the application opened are looked for until they are back; those that only other
+// ranks' pieces named, when the next piece asks.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "actors/messages.h"
+#include "actors/route_builder.h"
+#include "actors/target_route.h"
+#include "runtime/actor.h"
+#include "runtime/edge.h"
+
+namespace railhop {
+
+class EndpointActor : public Actor, public Poller {
+ public:
+  struct Options {
+    // The metadata of a target. NotFound or Unavailable: it is not there (any more).
+    std::function<absl::StatusOr<TargetInfo>(const std::string& name)> resolve;
+    std::vector<Nic*> nics;          // they outlive the actor
+    std::vector<std::string> rails;  // of the NICs, by position
+    RailMap rail_map;
+    std::chrono::milliseconds open_timeout{5000};
+  };
+  static constexpr std::chrono::milliseconds kFirstRetry{10};
+  static constexpr std::chrono::milliseconds kLastRetry{1000};
+
+  EndpointActor(std::string name, Options options);
+
+  // Any thread but the reactor's, while the system runs: the index of the target, connected. The
+  // same name gives the same index. Ends with an error when the rank stops.
+  absl::StatusOr<uint32_t> Open(const std::string& target);
+
+  bool OnResolve(const ResolveTarget& message);
+  bool OnEndpointError(const EndpointError& message);
+
+  OutPort<TargetReady> ready_to_submit, ready_to_relay;
+  OutPort<TargetFailed> failed_to_submit, failed_to_relay;
+  OutPort<CloseEndpoint> close_to_relay;
+
+  void OnStop() override;
+  size_t Poll(uint64_t now) override;
+  uint64_t NextPoll(uint64_t now) override;
+
+ private:
+  struct OpenRequest {
+    std::string target;
+    bool answered = false;                // under mutex_
+    absl::StatusOr<uint32_t> answer{0u};  // under mutex_
+  };
+  struct Target {
+    TargetInfo info;                                         // what the newest route was made from
+    std::vector<std::unique_ptr<const TargetRoute>> routes;  // by version - 1
+    std::vector<bool> connected;  // per NIC: its endpoint of the newest route is not broken
+    bool opened = false;          // by the application
+    TransferError failed = TransferError::kNone;  // what the data actors were told last
+    uint64_t looked_at = 0;                       // cycles: when its metadata was last read
+    uint64_t routed_at = 0;                       // when the newest route was made
+    bool mending = false;                         // not yet mended since the last error
+    uint64_t retry_at = kNever;                   // kNever: nothing to mend
+    std::chrono::milliseconds backoff = kFirstRetry;
+
+    const TargetRoute& route() const { return *routes.back(); }
+    bool AnyConnected() const;
+    bool AllConnected() const;
+  };
+  // An endpoint that a newer route has replaced, while it may still carry something.
+  struct Retired {
+    uint32_t nic;
+    EndpointId endpoint;
+    const Target* target;
+    uint64_t close_at;  // cycles
+  };
+  template <class T>
+  using Outbox = std::deque<std::pair<OutPort<T>*, T>>;
+
+  // Finds the target, or makes it: connected, as its metadata is now.
+  absl::StatusOr<Target*> Look(const std::string& name);
+  absl::StatusOr<Target*> Add(const std::string& name);
+  // Reads the metadata anew and connects what is not connected.
+  absl::Status Mend(Target& target);
+  absl::Status Connect(Target& target, TargetInfo info);
+  void Disconnect(Target& target);
+  void Close(uint32_t nic, EndpointId endpoint, const Target& target);
+  void Fail(Target& target, TransferError error);
+  void Retry(Target& target);
+  void Warn(const Target& target, const std::string& what) const;
+
+  size_t TakeOpens();
+  void Answer();
+  template <class T>
+  void Send(Outbox<T>& outbox, OutPort<T>& port, const T& message);
+  template <class T>
+  static size_t Flush(Outbox<T>& outbox);
+
+  const Options options_;
+  std::vector<std::unique_ptr<Target>> targets_;  // by index
+  std::map<std::string, uint32_t> index_of_;
+  std::vector<Retired> retired_;
+  uint64_t next_due_ = kNever;  // no retry_at and no close_at is earlier
+  bool stopping_ = false;
+
+  // What did not fit into its edge yet.
+  Outbox<TargetReady> ready_outbox_;
+  Outbox<TargetFailed> failed_outbox_;
+  Outbox<CloseEndpoint> close_outbox_;
+  // Given once the first two are empty: whoever got an index may use it at once.
+  std::vector<std::pair<std::shared_ptr<OpenRequest>, absl::StatusOr<uint32_t>>> answers_;
+
+  std::mutex mutex_;
+  std::condition_variable answered_;
+  std::deque<std::shared_ptr<OpenRequest>> opens_;  // under mutex_
+  bool closed_ = false;                             // under mutex_
+  std::atomic<bool> has_opens_{false};              // opens_ is not empty
+};
+
+}  // namespace railhop
