@@ -212,6 +212,7 @@ class PingActor : public Actor {
       const uint64_t now = ReadCycles();
       cycles_.push_back(static_cast<double>(now - before_));
       before_ = now;
+      chunks_.store(cycles_.size(), std::memory_order_relaxed);
     }
     if (!stopping_) Ping();
     return true;
@@ -219,6 +220,8 @@ class PingActor : public Actor {
   void OnStop() override { stopping_ = true; }
   bool Drained() const override { return !waiting_; }
 
+  // Any thread: how many chunks have been timed.
+  size_t chunks() const { return chunks_.load(std::memory_order_relaxed); }
   // After the reactor has joined.
   double RoundTripNs() const {
     return Median(cycles_) / CyclesPerNanosecond() / static_cast<double>(kRoundTrips);
@@ -236,6 +239,7 @@ class PingActor : public Actor {
   bool waiting_ = false;
   bool stopping_ = false;
   std::vector<double> cycles_;
+  std::atomic<size_t> chunks_{0};
 };
 
 class EchoActor : public Actor {
@@ -260,7 +264,9 @@ double ActorRoundTripNs(const CorePair& cores, nanoseconds duration) {
   system.Connect<&PingActor::OnPong>(echo, echo.pongs, ping, {.capacity = kCapacity});
   const absl::Status started = system.Start();
   if (!started.ok()) Fail(started.ToString());
-  std::this_thread::sleep_for(duration);
+  do {
+    std::this_thread::sleep_for(duration);
+  } while (ping.chunks() < 2);  // the first one holds the start of the other reactor
   system.Stop(std::chrono::seconds(10));
   return ping.RoundTripNs();
 }
