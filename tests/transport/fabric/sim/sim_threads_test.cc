@@ -1,0 +1,178 @@
+// The simulated NIC with its worker, a poster, a poller and a control thread at once.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/transport/fabric/sim/sim_fixture.h"
+
+namespace railhop {
+namespace {
+
+using std::chrono::nanoseconds;
+
+class SimThreadsTest : public SimFixture {
+ protected:
+  SimNicOptions Options(SimMode mode) const {
+    return {.name = "nic0",
+            .mode = mode,
+            .line_rate = 4e9,
+            .base_delay = nanoseconds(2000),
+            .send_queue_depth = 32,
+            .max_endpoints = 8,
+            .error_delay = nanoseconds(20'000),
+            .faults = {},
+            .clock = {},
+            .cycles_per_nanosecond = 0};
+  }
+
+  // Polls, parking as a reactor does, until `count` completions were consumed.
+  template <typename Handle>
+  void Consume(uint64_t count, Handle handle) {
+    NicCompletion completions[8];
+    while (count != 0) {
+      size_t n = nic_->Peek(completions);
+      if (n == 0) {
+        const uint64_t time = nic_->PrepareToPark();
+        n = nic_->Peek(completions);
+        if (n == 0 && time != 0) {
+          const uint64_t now = ReadCycles();
+          const int64_t wait = time == Nic::kNoDeadline ? 3'600'000'000'000
+                               : time <= now            ? 0
+                                                        : ToNanoseconds(time - now).count();
+          const timespec limit{wait / 1'000'000'000, wait % 1'000'000'000};
+          pollfd entry{.fd = nic_->fd(), .events = POLLIN, .revents = 0};
+          uint64_t drained;
+          if (ppoll(&entry, 1, &limit, nullptr) > 0) {
+            EXPECT_EQ(read(nic_->fd(), &drained, sizeof(drained)), 8);
+          }
+        }
+        nic_->FinishPark();
+      }
+      for (size_t i = 0; i < n; ++i) handle(completions[i]);
+      nic_->Advance(n);
+      count -= n;
+    }
+  }
+};
+
+TEST_F(SimThreadsTest, PosterAndPollerMoveEverythingAndParkInBetween) {
+  for (const SimMode mode : {SimMode::kMove, SimMode::kModel}) {
+    MakeNic(Options(mode));
+    constexpr uint64_t kRequests = 3000;
+    std::vector<std::byte> expected(kBytes);
+    std::thread poller([&] {
+      uint64_t next = 0;
+      Consume(kRequests, [&](const NicCompletion& completion) {
+        EXPECT_EQ(completion.status, FabricStatus::kOk);
+        EXPECT_EQ(completion.user_data, next++);
+      });
+    });
+    std::mt19937_64 random(3);
+    for (uint64_t i = 0; i < kRequests; ++i) {
+      const auto length = static_cast<uint32_t>(random() % 3000);
+      const uint64_t offset = random() % (kBytes - length);
+      std::memcpy(expected.data() + offset, source_.data() + offset, length);
+      while (!nic_->Prepare(Write(i, length, offset))) {
+        nic_->Submit();
+        std::this_thread::yield();
+      }
+      if (random() % 4 == 0) nic_->Submit();
+      if (random() % 256 == 0) usleep(300);  // lets the others park
+    }
+    nic_->Submit();
+    poller.join();
+    if (mode == SimMode::kMove) {
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), memory_.begin()));
+      EXPECT_GT(nic_->WorkerCpuTime(), nanoseconds(0));
+    }
+  }
+}
+
+// Targets' keys come and go, endpoints fail and are replaced, while another endpoint works.
+TEST_F(SimThreadsTest, EndpointsFailAndAreReplacedUnderLoad) {
+  MakeNic(Options(SimMode::kMove));
+  constexpr int kRounds = 200;
+  constexpr uint64_t kPerRound = 24;
+  const EndpointId healthy = Connect();
+  std::atomic<uint64_t> healthy_ok{0}, ok{0}, failed{0}, flushed{0};
+  std::thread poller([&] {
+    Consume(kRounds * kPerRound * 2, [&](const NicCompletion& completion) {
+      if (completion.user_data == 1) {
+        healthy_ok += completion.status == FabricStatus::kOk ? 1 : 0;
+      } else if (completion.status == FabricStatus::kOk) {
+        ++ok;
+      } else if (completion.status == FabricStatus::kFlushed) {
+        ++flushed;
+      } else {
+        ++failed;
+      }
+    });
+  });
+  const auto post = [&](const WorkRequest& request) {
+    while (!nic_->Prepare(request)) std::this_thread::yield();
+    nic_->Submit();
+  };
+  // Poster and control thread in one: an endpoint is disconnected once the poster is through.
+  for (int round = 0; round < kRounds; ++round) {
+    absl::StatusOr<EndpointId> unreliable = nic_->Connect(target_->info());
+    while (!unreliable.ok()) {  // those of earlier rounds are still draining
+      std::this_thread::yield();
+      unreliable = nic_->Connect(target_->info());
+    }
+    for (uint64_t i = 0; i < kPerRound; ++i) {
+      WorkRequest request = Write(1, 512, i * 512);
+      request.endpoint = healthy;
+      post(request);
+      request.user_data = 2;
+      request.endpoint = *unreliable;
+      if (i == 8 && round % 2 == 0) request.rkey ^= 1u << 31;
+      post(request);
+    }
+    nic_->Disconnect(*unreliable);
+  }
+  poller.join();
+  EXPECT_EQ(healthy_ok, kRounds * kPerRound);
+  EXPECT_EQ(ok + failed + flushed, kRounds * kPerRound);
+}
+
+TEST_F(SimThreadsTest, DestructionWithRequestsUnderWayIsClean) {
+  for (int round = 0; round < 50; ++round) {
+    MakeNic(Options(SimMode::kMove));
+    for (uint64_t i = 0; i < 32; ++i) ASSERT_TRUE(nic_->Prepare(Write(i, 32 * 1024)));
+    nic_->Submit();
+    if (round % 2 == 0) std::this_thread::yield();
+    nic_.reset();
+  }
+}
+
+TEST_F(SimThreadsTest, DeregisteredTargetMemoryIsNotWrittenAfterwards) {
+  MakeNic(Options(SimMode::kMove));
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::byte> own(64 * 1024);
+    auto buffer = target_->Register(own.data(), own.size(), {});
+    ASSERT_TRUE(buffer.ok());
+    WorkRequest request = Write(1, 64 * 1024);
+    request.remote_address = buffer->address;
+    request.rkey = buffer->rkey;
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(nic_->Prepare(request));
+    nic_->Submit();
+    if (round % 2 == 0) std::this_thread::yield();
+    ASSERT_TRUE(target_->Deregister(buffer->rkey).ok());
+    std::fill(own.begin(), own.end(), std::byte{0x77});
+    Consume(4, [](const NicCompletion&) {});
+    EXPECT_EQ(std::count(own.begin(), own.end(), std::byte{0x77}), 64 * 1024);
+    nic_->Disconnect(endpoint_);
+    Take(*nic_);
+    endpoint_ = Connect();
+  }
+}
+
+}  // namespace
+}  // namespace railhop
