@@ -25,6 +25,13 @@ void FutexWakeAll(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
+uint32_t StateWord(uint32_t generation, BatchState state) {
+  return generation << 8 | static_cast<uint32_t>(state);
+}
+BatchState StateOf(uint32_t word) {
+  return static_cast<BatchState>(word & 0xff);
+}
+
 uint32_t IndexOf(BatchId id) {
   return static_cast<uint32_t>(id.value);
 }
@@ -97,7 +104,8 @@ BatchId RequestTable::Allocate() {
   batch.error.store(0, std::memory_order_relaxed);
   batch.bytes.store(0, std::memory_order_relaxed);
   batch.relayed_bytes.store(0, std::memory_order_relaxed);
-  batch.state.store(static_cast<uint32_t>(BatchState::kPending), std::memory_order_relaxed);
+  batch.state.store(StateWord(GenerationOf(IdOf(index)), BatchState::kPending),
+                    std::memory_order_relaxed);
   batch.in_use.store(true, std::memory_order_release);
   return IdOf(index);
 }
@@ -114,7 +122,7 @@ BatchStatus RequestTable::Read(BatchId id) const {
   if (batch == nullptr) return unknown;
   BatchStatus status;
   // All acquire, so that the second look at the generation comes after them.
-  status.state = static_cast<BatchState>(batch->state.load(std::memory_order_acquire));
+  status.state = StateOf(batch->state.load(std::memory_order_acquire));
   status.error = static_cast<TransferError>(batch->error.load(std::memory_order_acquire));
   status.bytes = batch->bytes.load(std::memory_order_acquire);
   status.relayed_bytes = batch->relayed_bytes.load(std::memory_order_acquire);
@@ -126,13 +134,13 @@ bool RequestTable::Wait(BatchId id, std::chrono::nanoseconds timeout) const {
   Batch* batch = Find(id);
   if (batch == nullptr) return true;
   const auto until = std::chrono::steady_clock::now() + timeout;
-  constexpr auto kPending = static_cast<uint32_t>(BatchState::kPending);
-  while (batch->state.load(std::memory_order_acquire) == kPending && IdOf(IndexOf(id)) == id) {
+  const uint32_t pending = StateWord(GenerationOf(id), BatchState::kPending);
+  while (batch->state.load(std::memory_order_acquire) == pending) {
     const auto left = until - std::chrono::steady_clock::now();
     if (left <= std::chrono::nanoseconds(0)) return false;
     batch->waiters.fetch_add(1, std::memory_order_seq_cst);
     FullFence();
-    FutexWait(batch->state, kPending, left);
+    FutexWait(batch->state, pending, left);
     batch->waiters.fetch_sub(1, std::memory_order_relaxed);
   }
   return true;
@@ -141,7 +149,7 @@ bool RequestTable::Wait(BatchId id, std::chrono::nanoseconds timeout) const {
 FreeResult RequestTable::Free(BatchId id) {
   Batch* batch = Find(id);
   if (batch == nullptr) return FreeResult::kUnknown;
-  if (!IsQuiescent(static_cast<BatchState>(batch->state.load(std::memory_order_acquire)))) {
+  if (!IsQuiescent(StateOf(batch->state.load(std::memory_order_acquire)))) {
     return FreeResult::kBusy;
   }
   // Of several threads that free the same id one wins.
@@ -161,7 +169,8 @@ void RequestTable::Publish(Batch& batch, BatchState state) {
   batch.error.store(static_cast<int32_t>(batch.progress.error), std::memory_order_relaxed);
   batch.bytes.store(batch.progress.bytes_done, std::memory_order_relaxed);
   batch.relayed_bytes.store(batch.progress.bytes_relayed, std::memory_order_relaxed);
-  batch.state.store(static_cast<uint32_t>(state), std::memory_order_release);
+  const uint32_t generation = batch.generation.load(std::memory_order_relaxed);
+  batch.state.store(StateWord(generation, state), std::memory_order_release);
   // From here on the application may free the batch; `waiters` stays readable, the table owns it.
   FullFence();
   if (batch.waiters.load(std::memory_order_relaxed) != 0) FutexWakeAll(batch.state);

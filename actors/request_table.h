@@ -37,8 +37,9 @@ struct Batch {
     uint32_t next_active = UINT32_MAX;  // link in SubmitActor's list of batches to route
   } progress;
 
-  // Published by SubmitActor.
-  std::atomic<uint32_t> state{0};  // BatchState; a futex word
+  // Published by SubmitActor. `state` is a futex word: generation << 8 | BatchState, so that who
+  // waits for one batch does not fall asleep on the next one in its place.
+  std::atomic<uint32_t> state{0};
   std::atomic<int32_t> error{0};
   std::atomic<uint64_t> bytes{0};
   std::atomic<uint64_t> relayed_bytes{0};
