@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <ctime>
 
@@ -14,6 +15,9 @@ namespace {
 
 // Requests of a batch larger than this are not kept for its next user.
 constexpr size_t kKeptRequests = 4096;
+
+// What the clock can add up; nobody tells a longer wait from one for ever.
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected,
                std::chrono::nanoseconds timeout) {
@@ -130,10 +134,10 @@ BatchStatus RequestTable::Read(BatchId id) const {
   return Find(id) == batch ? status : unknown;
 }
 
-bool RequestTable::Wait(BatchId id, std::chrono::nanoseconds timeout) const {
+bool RequestTable::Wait(BatchId id, std::chrono::milliseconds timeout) const {
   Batch* batch = Find(id);
   if (batch == nullptr) return true;
-  const auto until = std::chrono::steady_clock::now() + timeout;
+  const auto until = std::chrono::steady_clock::now() + std::min(timeout, kLongestWait);
   const uint32_t pending = StateWord(GenerationOf(id), BatchState::kPending);
   while (batch->state.load(std::memory_order_acquire) == pending) {
     const auto left = until - std::chrono::steady_clock::now();

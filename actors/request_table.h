@@ -65,7 +65,8 @@ class RequestTable {
   BatchId IdOf(uint32_t index) const;
 
   BatchStatus Read(BatchId id) const;  // a stale id reads as failed, kInvalidRequest
-  bool Wait(BatchId id, std::chrono::nanoseconds timeout) const;
+  // True once the batch is no longer pending, or the id is stale.
+  bool Wait(BatchId id, std::chrono::milliseconds timeout) const;
   FreeResult Free(BatchId id);
 
   // SubmitActor: publishes progress.bytes_*, the error and the state, and wakes who waits.
