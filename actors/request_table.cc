@@ -105,11 +105,13 @@ BatchId RequestTable::Allocate() {
   const uint32_t index = static_cast<uint32_t>(top) - 1;
   Batch& batch = batches_[index];
   batch.progress = {};
-  batch.error.store(0, std::memory_order_relaxed);
-  batch.bytes.store(0, std::memory_order_relaxed);
-  batch.relayed_bytes.store(0, std::memory_order_relaxed);
+  // Releases, here and in Publish: a reader of the batch before that sees one of these values finds
+  // the generation changed when it looks again.
+  batch.error.store(0, std::memory_order_release);
+  batch.bytes.store(0, std::memory_order_release);
+  batch.relayed_bytes.store(0, std::memory_order_release);
   batch.state.store(StateWord(GenerationOf(IdOf(index)), BatchState::kPending),
-                    std::memory_order_relaxed);
+                    std::memory_order_release);
   batch.in_use.store(true, std::memory_order_release);
   return IdOf(index);
 }
@@ -170,9 +172,9 @@ FreeResult RequestTable::Free(BatchId id) {
 }
 
 void RequestTable::Publish(Batch& batch, BatchState state) {
-  batch.error.store(static_cast<int32_t>(batch.progress.error), std::memory_order_relaxed);
-  batch.bytes.store(batch.progress.bytes_done, std::memory_order_relaxed);
-  batch.relayed_bytes.store(batch.progress.bytes_relayed, std::memory_order_relaxed);
+  batch.error.store(static_cast<int32_t>(batch.progress.error), std::memory_order_release);
+  batch.bytes.store(batch.progress.bytes_done, std::memory_order_release);
+  batch.relayed_bytes.store(batch.progress.bytes_relayed, std::memory_order_release);
   const uint32_t generation = batch.generation.load(std::memory_order_relaxed);
   batch.state.store(StateWord(generation, state), std::memory_order_release);
   // From here on the application may free the batch; `waiters` stays readable, the table owns it.
