@@ -1,0 +1,121 @@
+// JobPoster: turns jobs into work requests, as the send queues have room.
+//
+// Jobs take turns; the requests of one job go to one endpoint, in order. Once begun, a job always
+// ends with a completion of its last request: of each send queue one request is kept back for every
+// job that has begun and not posted its last one. So a job can be cut short at any time - its last
+// request is then an empty one - and after an endpoint's jobs were cut it can be disconnected
+// without anything being posted behind that.
+//
+// Pure logic on the NICs, one owner (RelayPostActor, on the thread that posts); no allocation after
+// construction.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "actors/cut_requests.h"
+#include "actors/post_job.h"
+#include "actors/target_route.h"
+#include "transport/fabric/fabric.h"
+
+namespace railhop {
+
+class JobPoster {
+ public:
+  struct Job {
+    FabricOpcode opcode = FabricOpcode::kWrite;
+    uint32_t nic = 0;
+    uint32_t lkey = 0;
+    const TargetRoute* route = nullptr;  // whose keys are used
+    EndpointId endpoint = 0;             // 0: none, the job fails
+    std::byte* local = nullptr;
+    std::span<const PlanEntry> plan;  // not empty; stays until End
+  };
+
+  // Every NIC has a send queue of 2 requests or more.
+  JobPoster(std::vector<Nic*> nics, uint32_t slice_bytes);
+
+  // The handle for JobPosted. Record `index` must be free; nothing is posted yet.
+  uint32_t Start(uint32_t index, const Job& job, uint64_t now);
+  // Posts as much as there is room for, with an upper limit, and hands it to the NICs. Returns the
+  // number of requests.
+  size_t Post(size_t limit);
+  // The last request of the job has completed.
+  void End(uint32_t index, uint64_t now);
+  // Posts nothing more of the job but its end, if that is still to come.
+  void Cut(uint32_t index);
+  // Cuts the jobs of an endpoint, then disconnects it. False: it has to be tried again.
+  bool CloseEndpoint(uint32_t target, uint32_t nic, EndpointId endpoint);
+  // Cuts all jobs and disconnects their endpoints.
+  bool CloseAll();
+
+  bool IsUsed(uint32_t index) const { return records_[index].state != State::kFree; }
+  // Whether all that was started has been posted to its end.
+  bool idle() const { return head_ == kNone; }
+  // The endpoint to use; 0: not connected, or closed.
+  EndpointId OpenEndpoint(const TargetRoute& route, uint32_t nic) const;
+  // Whether a job for it could begin now.
+  bool HasRoom(const TargetRoute& route, uint32_t nic) const;
+  // Calls visit(route, nic) for an endpoint with jobs of which none has ended since `since`
+  // (cycles), until it says true; once for each endpoint.
+  template <class Visit>
+  void EachStuck(uint64_t since, Visit visit) {
+    for (const Record& record : records_) {
+      const EndpointId id = record.job.endpoint;
+      if (record.state == State::kFree || id == 0) continue;
+      Endpoint& endpoint = EndpointOf(record);
+      if (endpoint.progress >= since || id == endpoint.closed || id == endpoint.stuck) continue;
+      if (visit(*record.job.route, record.job.nic)) endpoint.stuck = id;
+    }
+  }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  enum class State : uint8_t { kFree, kPosting, kSealed };
+  struct Record {
+    Job job;
+    RequestCutter cutter;
+    uint32_t next = kNone;  // in the list of those with something to post
+    uint16_t generation = 0;
+    State state = State::kFree;
+    bool begun = false;  // has posted a request
+    bool cut = false;
+  };
+  // This rank's connection from one NIC to one target, whichever version it has.
+  struct Endpoint {
+    EndpointId closed = 0;    // the latest one that was disconnected
+    EndpointId stuck = 0;     // the latest one that was found stuck
+    uint32_t jobs = 0;        // started and not ended
+    uint32_t begun = 0;       // of those, begun and without their last request
+    uint32_t unsignaled = 0;  // requests since the last signaled one
+    uint64_t progress = 0;    // cycles: the latest end of a job, or the start of the first
+  };
+
+  size_t PostJob(uint32_t index, size_t limit);
+  bool PostRequest(uint32_t index);
+  bool Seal(uint32_t index);
+  void SubmitTouched();
+  void Append(uint32_t index);
+
+  uint32_t Position(uint32_t target, uint32_t nic) const {
+    return target * static_cast<uint32_t>(nics_.size()) + nic;
+  }
+  Endpoint& EndpointOf(const Record& record) {
+    return endpoints_[Position(record.job.route->index, record.job.nic)];
+  }
+  const Endpoint& EndpointOf(const Record& record) const {
+    return endpoints_[Position(record.job.route->index, record.job.nic)];
+  }
+
+  const std::vector<Nic*> nics_;
+  const uint32_t slice_bytes_;
+  std::vector<Record> records_;      // by index
+  std::vector<Endpoint> endpoints_;  // target x NIC
+  std::vector<bool> touched_;        // NICs with something prepared
+  uint32_t head_ = kNone;            // jobs with something to post
+  uint32_t tail_ = kNone;
+};
+
+}  // namespace railhop
