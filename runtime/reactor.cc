@@ -160,10 +160,15 @@ void Reactor::Exit() {
   parker_.WakeIfParked();
 }
 
-// The second look. An edge that is found full only now was not announced: not to be slept on.
-bool Reactor::NothingToDo(bool for_room) {
-  return RunPass() == 0 && (for_room || !wakes_.saw_full()) &&
-         !exit_.load(std::memory_order_acquire);
+// Announces and looks. An edge that is found full only by that look was not announced: once more.
+bool Reactor::AnnouncedAndIdle() {
+  bool for_room;
+  do {
+    for_room = wakes_.saw_full();
+    parker_.PreparePark(for_room);
+    if (RunPass() != 0) return false;
+  } while (wakes_.saw_full() && !for_room);
+  return !exit_.load(std::memory_order_acquire);
 }
 
 void Reactor::Block() {
@@ -182,9 +187,7 @@ void Reactor::Park() {
     actor->PublishCredit();
     for (Poller* poller : actor->pollers_) poller->OnPark();
   }
-  const bool for_room = wakes_.saw_full();
-  parker_.PreparePark(for_room);
-  if (NothingToDo(for_room)) {
+  if (AnnouncedAndIdle()) {
     Block();
   } else {
     last_work_ = now_;

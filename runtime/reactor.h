@@ -87,7 +87,7 @@ class Reactor {
   void OnControl(const ControlMessage& message);
   void CheckStopped(Actor& actor);
   void Park();
-  bool NothingToDo(bool for_room);
+  bool AnnouncedAndIdle();
   void Block();
 
   const ReactorOptions options_;
