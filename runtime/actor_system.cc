@@ -1,14 +1,62 @@
 #include "runtime/actor_system.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cassert>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
 
 #include "runtime/log.h"
 
 namespace railhop {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+}  // namespace
+
+// Where the reactors' threads wait until all are pinned. Shared with them: it may end after Start.
+struct ActorSystem::StartGate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t reported = 0;
+  bool open = false;
+  absl::Status outcome;
+
+  void ReportAndWait(const absl::Status& status) {
+    std::unique_lock lock(mutex);
+    outcome.Update(status);
+    ++reported;
+    changed.notify_all();
+    changed.wait(lock, [this] { return open; });
+  }
+  absl::Status Await(size_t threads) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return reported == threads; });
+    return outcome;
+  }
+  void Open() {
+    const std::lock_guard lock(mutex);
+    open = true;
+    changed.notify_all();
+  }
+};
+
+ActorSystem::ActorSystem(Options options) : options_(options), pid_(getpid()) {}
 
 ActorSystem::~ActorSystem() {
+  if (InForkedChild()) {
+    Abandon();
+    return;
+  }
+  if (OnReactorThread()) {
+    std::fputs("railhop: an actor system is destroyed on the thread of one of its own reactors\n",
+               stderr);
+    std::abort();  // the alternative is to wait for itself
+  }
   Stop(std::chrono::nanoseconds(0));
   std::thread stopper;
   {
@@ -16,6 +64,31 @@ ActorSystem::~ActorSystem() {
     stopper.swap(stopper_);
   }
   if (stopper.joinable()) stopper.join();
+}
+
+bool ActorSystem::InForkedChild() const {
+  return getpid() != pid_;
+}
+
+bool ActorSystem::OnReactorThread() const {
+  return std::any_of(reactors_.begin(), reactors_.end(),
+                     [](const auto& reactor) { return reactor->on_this_thread(); });
+}
+
+// Destroying a libevent base would take the parent's descriptors out of the epoll set that both
+// share, destroying an actor could unlink what the parent still uses, and the threads cannot be
+// joined.
+void ActorSystem::Abandon() {
+  struct Abandoned {
+    std::vector<std::unique_ptr<Reactor>> reactors;
+    std::vector<std::shared_ptr<void>> rings;
+    std::vector<Placed> actors;
+    std::vector<std::thread> threads;
+    std::thread stopper;
+  };
+  static auto& abandoned = *new std::vector<Abandoned>();  // reachable, so no leak to report
+  abandoned.push_back({std::move(reactors_), std::move(rings_), std::move(actors_),
+                       std::move(threads_), std::move(stopper_)});
 }
 
 Reactor* ActorSystem::AddReactor(ReactorOptions options) {
@@ -33,25 +106,44 @@ Reactor& ActorSystem::ReactorOf(const Actor& actor) const {
 }
 
 absl::Status ActorSystem::Start() {
-  std::mutex mutex;
-  std::condition_variable changed;
-  size_t reported = 0;
-  absl::Status outcome;
-  for (const auto& reactor : reactors_) {
-    threads_.emplace_back([&, reactor = reactor.get()] {
-      reactor->Run([&](const absl::Status& status) {
-        std::lock_guard lock(mutex);
-        outcome.Update(status);
-        ++reported;
-        changed.notify_one();
-      });
-    });
+  if (InForkedChild()) {
+    return absl::FailedPreconditionError(
+        "actor system: it was built before a fork; build it in the process that runs it");
   }
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return reported == reactors_.size(); });
-  lock.unlock();
-  if (!outcome.ok()) Join();
-  return outcome;
+  const std::lock_guard lock(state_mutex_);
+  if (state_ != State::kBuilt) {
+    return absl::FailedPreconditionError(
+        "actor system: it was started or stopped before; build a new one");
+  }
+  const auto gate = std::make_shared<StartGate>();
+  absl::Status status = StartThreads(gate);
+  status.Update(gate->Await(threads_.size()));
+  if (status.ok()) {
+    state_ = State::kRunning;
+    gate->Open();
+    return status;
+  }
+  state_ = State::kStopped;
+  for (const auto& reactor : reactors_) reactor->Exit();
+  gate->Open();
+  Join();
+  return status;
+}
+
+absl::Status ActorSystem::StartThreads(const std::shared_ptr<StartGate>& gate) {
+  threads_.reserve(reactors_.size());
+  for (const auto& reactor : reactors_) {
+    try {
+      threads_.emplace_back([gate, reactor = reactor.get()] {
+        reactor->Run([&](const absl::Status& status) { gate->ReportAndWait(status); });
+      });
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(
+          "actor system: no thread for reactor \"" + reactor->options().name +
+          "\": " + error.what() + "; raise `ulimit -u` or the memory limit, or use fewer reactors");
+    }
+  }
+  return absl::OkStatus();
 }
 
 size_t ActorSystem::RunAll() {
@@ -61,24 +153,22 @@ size_t ActorSystem::RunAll() {
 }
 
 void ActorSystem::Stop(std::chrono::nanoseconds deadline) {
-  const bool inside = std::any_of(reactors_.begin(), reactors_.end(),
-                                  [](const auto& reactor) { return reactor->on_this_thread(); });
-  if (!inside) return StopNow(deadline);
+  if (InForkedChild()) return;
+  if (!OnReactorThread()) return StopNow(deadline);
   std::lock_guard lock(stopper_mutex_);
   if (!stopper_.joinable()) stopper_ = std::thread([this, deadline] { StopNow(deadline); });
 }
 
 void ActorSystem::StopNow(std::chrono::nanoseconds deadline) {
-  std::lock_guard lock(stop_mutex_);
-  if (stopped_) return;
-  stopped_ = true;
-  if (threads_.empty()) return;  // never started: nothing is in flight that could be drained
-  const auto until = std::chrono::steady_clock::now() + deadline;
+  std::lock_guard lock(state_mutex_);
+  // Never started: nothing is in flight that could be drained.
+  if (std::exchange(state_, State::kStopped) != State::kRunning) return;
+  const SteadyTime until = DeadlineAfter(deadline);
   for (const Placed& placed : actors_) StopActor(placed, until);
   Join();
 }
 
-void ActorSystem::StopActor(const Placed& placed, std::chrono::steady_clock::time_point deadline) {
+void ActorSystem::StopActor(const Placed& placed, SteadyTime deadline) {
   while (!placed.actor->Post({.kind = ControlMessage::kStop})) std::this_thread::yield();
   AwaitStopped(placed, deadline);
   if (placed.actor->stopped()) return;
@@ -92,7 +182,7 @@ void ActorSystem::StopActor(const Placed& placed, std::chrono::steady_clock::tim
   }
 }
 
-void ActorSystem::AwaitStopped(const Placed& placed, std::chrono::steady_clock::time_point until) {
+void ActorSystem::AwaitStopped(const Placed& placed, SteadyTime until) {
   while (!placed.actor->stopped()) {
     const auto left = until - std::chrono::steady_clock::now();
     if (left <= std::chrono::nanoseconds(0)) return;

@@ -11,8 +11,15 @@
 // never call Start drive the reactors with RunAll() instead. Stop: actors are stopped one after
 // another in the order in which they were added, so add producers before their consumers: each
 // refuses new work, drains, and only then is the next one told. What has not drained at the
-// deadline is flushed. The reactors' threads are joined after the last.
+// deadline is flushed. The reactors' threads are joined after the last. The destructor stops and
+// joins, so it must not run on a reactor's thread.
+//
+// fork: a child has the memory but not the threads, and shares the epoll and event descriptors with
+// its parent. There Start is an error, Stop does nothing, and the destructor destroys no actor,
+// reactor or edge.
 #pragma once
+
+#include <sys/types.h>
 
 #include <chrono>
 #include <memory>
@@ -52,7 +59,7 @@ class ActorSystem {
   };
 
   ActorSystem() : ActorSystem(Options{}) {}
-  explicit ActorSystem(Options options) : options_(options) {}
+  explicit ActorSystem(Options options);
   ~ActorSystem();
   ActorSystem(const ActorSystem&) = delete;
   ActorSystem& operator=(const ActorSystem&) = delete;
@@ -80,9 +87,12 @@ class ActorSystem {
         std::make_shared<SpscRing<T>>(options.capacity, options_.stamp_every, options_.clock);
     Reactor& producer = ReactorOf(from);
     Reactor& consumer = ReactorOf(to);
-    Parker* parker = &producer == &consumer ? nullptr : consumer.wake_target();
-    port.Connect(ring.get(), &producer.wakes(), producer.wakes().Add(parker));
-    to.AddPort(std::make_unique<TypedInPort<Handler, A, SpscRing<T>>>(&to, ring.get()),
+    const bool same = &producer == &consumer;
+    port.Connect(ring.get(), &producer.wakes(),
+                 producer.wakes().Add(same ? nullptr : consumer.wake_target()));
+    to.AddPort(std::make_unique<TypedInPort<Handler, A, SpscRing<T>>>(
+                   &to, ring.get(), &consumer.wakes(),
+                   consumer.wakes().Add(same ? nullptr : producer.wake_target())),
                options.control);
     rings_.push_back(std::move(ring));
   }
@@ -98,8 +108,9 @@ class ActorSystem {
     to.AddPort(std::make_unique<TypedInPort<Handler, A, MpscRing<T>>>(&to, &queue.ring()), false);
   }
 
-  // Starts a thread per reactor and waits until all are pinned. On an error (a core that may not be
-  // used) everything is stopped again.
+  // Starts a thread per reactor and waits until all are pinned; only then does any actor start. On
+  // an error (a core that may not be used, no thread to be had) no actor has run and no thread is
+  // left. Possible once.
   absl::Status Start();
   // Drains for at most `deadline`, flushes the rest, joins. In any state, any number of times. From
   // a reactor's own thread it returns at once and the stop goes on beside it; the destructor waits.
@@ -115,21 +126,29 @@ class ActorSystem {
   const std::vector<std::unique_ptr<Reactor>>& reactors() const { return reactors_; }
 
  private:
+  enum class State { kBuilt, kRunning, kStopped };
+  struct StartGate;
+
   Reactor& ReactorOf(const Actor& actor) const;
+  absl::Status StartThreads(const std::shared_ptr<StartGate>& gate);
   void StopNow(std::chrono::nanoseconds deadline);
   void StopActor(const Placed& placed, std::chrono::steady_clock::time_point deadline);
   void AwaitStopped(const Placed& placed, std::chrono::steady_clock::time_point until);
   void Join();
+  bool InForkedChild() const;
+  bool OnReactorThread() const;
+  void Abandon();
 
   const Options options_;
+  const pid_t pid_;  // of the process that built it
   Parker stop_waiter_;
   std::vector<std::unique_ptr<Reactor>> reactors_;
   std::vector<std::shared_ptr<void>> rings_;
   std::vector<Placed> actors_;
   std::vector<std::thread> threads_;
 
-  std::mutex stop_mutex_;
-  bool stopped_ = false;      // under stop_mutex_
+  std::mutex state_mutex_;  // held while starting and while stopping
+  State state_ = State::kBuilt;
   std::mutex stopper_mutex_;  // guards stopper_
   std::thread stopper_;       // a stop that was asked for on a reactor's own thread
 };
