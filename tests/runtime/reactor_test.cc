@@ -1,0 +1,837 @@
+// Reactors driven by hand, one pass at a time, with a clock that the test moves; at the end,
+// reactors that park on threads of their own.
+#include "runtime/reactor.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/flag.h"
+#include "tests/support/hand_driven_system.h"
+#include "tests/support/wait_until.h"
+
+namespace railhop {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+using Journal = std::vector<std::string>;
+
+struct Item {
+  uint64_t value = 0;
+};
+struct Urgent {
+  uint64_t value = 0;
+};
+
+// Sends when the test tells it to.
+class Source : public Actor {
+ public:
+  explicit Source(std::string name = "source") : Actor(std::move(name)) {}
+
+  size_t FillItems() {
+    size_t sent = 0;
+    while (items.TrySend({sent})) ++sent;
+    return sent;
+  }
+
+  OutPort<Item> items;
+  OutPort<Urgent> urgent;
+};
+
+class Sink : public Actor {
+ public:
+  explicit Sink(Journal* journal, std::string name = "sink")
+      : Actor(std::move(name)), journal_(journal) {}
+
+  bool OnItem(const Item& item) { return Take("item", item.value); }
+  bool OnOther(const Item& item) { return Take("other", item.value); }
+  bool OnThird(const Item& item) { return Take("third", item.value); }
+  bool OnUrgent(const Urgent& urgent) { return Take("urgent", urgent.value); }
+
+  void OnStart() override { Note("start"); }
+  void OnControl(const ControlMessage& message) override {
+    Note(fmt::format("control {} {}", message.kind, message.arguments[5]));
+    on_control();
+  }
+  void OnStop() override { Note("stop"); }
+  void OnFlush() override {
+    Note("flush");
+    in_flight = 0;
+    allowance = SIZE_MAX;
+  }
+  bool Drained() const override { return in_flight == 0; }
+
+  size_t allowance = SIZE_MAX;  // how many more messages it can take
+  std::function<void()> on_message = [] {};
+  std::function<void()> on_control = [] {};
+  int in_flight = 0;
+
+ private:
+  bool Take(const char* what, uint64_t value) {
+    if (allowance == 0) return false;
+    --allowance;
+    Note(fmt::format("{} {}", what, value));
+    on_message();
+    return true;
+  }
+  void Note(const std::string& what) { journal_->push_back(name() + " " + what); }
+
+  Journal* const journal_;
+};
+
+class ScriptedPoller : public Poller {
+ public:
+  size_t Poll(uint64_t now) override {
+    last_now = now;
+    return poll();
+  }
+  std::function<size_t()> poll = [] { return 0; };
+  uint64_t last_now = 0;
+};
+
+class Polling : public Actor {
+ public:
+  explicit Polling(Poller* poller) : Actor("polling") { AddPoller(poller); }
+};
+
+size_t Count(const Journal& journal, const std::string& prefix) {
+  return static_cast<size_t>(
+      std::count_if(journal.begin(), journal.end(),
+                    [&](const std::string& line) { return line.starts_with(prefix); }));
+}
+
+// A producer and a consumer on reactors of their own.
+class ReactorTest : public testing::Test {
+ protected:
+  ReactorTest()
+      : front_(hand_.AddReactor("front")),
+        back_(hand_.AddReactor("back")),
+        source_(hand_.system().AddActor<Source>(front_)),
+        sink_(hand_.system().AddActor<Sink>(back_, &journal_)) {}
+
+  void ConnectItems(size_t capacity = 256) {
+    hand_.system().Connect<&Sink::OnItem>(source_, source_.items, sink_, {.capacity = capacity});
+  }
+  void Start() {
+    hand_.Start();
+    journal_.clear();
+  }
+
+  Journal journal_;
+  HandDrivenSystem hand_;
+  Reactor& front_;
+  Reactor& back_;
+  Source& source_;
+  Sink& sink_;
+};
+
+TEST_F(ReactorTest, APassWithNothingToDoDoesNothing) {
+  ConnectItems();
+  Start();
+  back_.RunPass();  // the first one also looks at the event loop
+  EXPECT_EQ(back_.RunPass(), 0U);
+  EXPECT_EQ(sink_.metrics().messages.load(), 0U);
+  EXPECT_EQ(sink_.metrics().busy_cycles.load(), 0U);
+  EXPECT_EQ(sink_.metrics().service.Snapshot().Count(), 0U);
+}
+
+TEST_F(ReactorTest, AnActorStartsOnce) {
+  hand_.Start();
+  hand_.RunAll();
+  EXPECT_THAT(journal_, ElementsAre("sink start"));
+}
+
+TEST_F(ReactorTest, APassTakesAtMost16MessagesFromAnEdge) {
+  ConnectItems(64);
+  Start();
+  ASSERT_EQ(source_.FillItems(), 64U);
+  EXPECT_EQ(back_.RunPass(), 16U);
+  EXPECT_EQ(journal_.size(), 16U);
+  EXPECT_EQ(back_.RunPass(), 16U);
+  EXPECT_EQ(hand_.RunUntilIdle(), 2U);
+  EXPECT_EQ(journal_.size(), 64U);
+  EXPECT_EQ(journal_.back(), "sink item 63");
+}
+
+TEST_F(ReactorTest, ControlEdgesAreDrainedBeforeDataEdges) {
+  ConnectItems();  // data first: the order of connecting does not matter
+  hand_.system().Connect<&Sink::OnUrgent>(source_, source_.urgent, sink_, {.control = true});
+  Start();
+  source_.items.Send({1});
+  source_.urgent.Send({2});
+  EXPECT_EQ(back_.RunPass(), 2U);
+  EXPECT_THAT(journal_, ElementsAre("sink urgent 2", "sink item 1"));
+}
+
+TEST_F(ReactorTest, AControlMessageIsNeverBehindAFullDataEdge) {
+  ConnectItems(16);
+  hand_.system().Connect<&Sink::OnUrgent>(source_, source_.urgent, sink_, {.control = true});
+  Start();
+  ASSERT_EQ(source_.FillItems(), 16U);
+  sink_.allowance = 0;  // and the consumer cannot take data at all
+  EXPECT_EQ(back_.RunPass(), 0U);
+  ASSERT_FALSE(source_.items.TrySend({16}));
+  sink_.allowance = 1;
+  source_.urgent.Send({1});
+  ASSERT_TRUE(sink_.Post({.kind = 20}));
+  EXPECT_EQ(back_.RunPass(), 2U);
+  EXPECT_THAT(journal_, ElementsAre("sink control 20 0", "sink urgent 1"));
+}
+
+TEST_F(ReactorTest, AStopIsNotHeldUpByAFullDataEdgeThatNobodyCanTake) {
+  ConnectItems(16);
+  Start();
+  ASSERT_EQ(source_.FillItems(), 16U);
+  sink_.allowance = 0;
+  ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kStop}));
+  hand_.RunAll();
+  EXPECT_THAT(journal_, ElementsAre("sink stop"));
+  EXPECT_FALSE(sink_.stopped()) << "the messages are still there";
+  ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kFlush}));
+  hand_.RunUntilIdle();
+  EXPECT_TRUE(sink_.stopped());
+  EXPECT_EQ(Count(journal_, "sink item"), 16U);
+}
+
+TEST_F(ReactorTest, TheControlLaneComesBeforeEveryActorOfThePass) {
+  Sink& second = hand_.system().AddActor<Sink>(back_, &journal_, "second");
+  ConnectItems();
+  Start();
+  source_.items.Send({1});
+  ASSERT_TRUE(second.Post({.kind = 16, .arguments = {0, 0, 0, 0, 0, 9}}));
+  EXPECT_EQ(back_.RunPass(), 2U);
+  EXPECT_THAT(journal_, ElementsAre("second control 16 9", "sink item 1"));
+}
+
+TEST_F(ReactorTest, TheControlLaneIsBoundedAndKeepsItsOrder) {
+  Start();
+  uint64_t posted = 0;
+  while (sink_.Post({.kind = 16, .arguments = {0, 0, 0, 0, 0, posted}})) ++posted;
+  EXPECT_EQ(posted, 256U);
+  EXPECT_EQ(back_.RunPass(), 16U);
+  hand_.RunUntilIdle();
+  ASSERT_EQ(journal_.size(), 256U);
+  for (uint64_t i = 0; i < posted; ++i) {
+    ASSERT_EQ(journal_[i], fmt::format("sink control 16 {}", i));
+  }
+}
+
+TEST_F(ReactorTest, EveryPortGetsItsShareOfAPass) {
+  Source& other = hand_.system().AddActor<Source>(front_, "other");
+  ConnectItems();
+  hand_.system().Connect<&Sink::OnOther>(other, other.items, sink_);
+  Start();
+  source_.FillItems();
+  other.items.Send({7});
+  EXPECT_EQ(back_.RunPass(), 17U);
+  EXPECT_EQ(Count(journal_, "sink other"), 1U) << "not behind the 256 of the first";
+}
+
+TEST_F(ReactorTest, AConsumerThatCanTakeLittleServesItsPortsInTurn) {
+  Source& other = hand_.system().AddActor<Source>(front_, "other");
+  Source& third = hand_.system().AddActor<Source>(front_, "third");
+  ConnectItems();
+  hand_.system().Connect<&Sink::OnOther>(other, other.items, sink_);
+  hand_.system().Connect<&Sink::OnThird>(third, third.items, sink_);
+  Start();
+  for (Source* source : {&source_, &other, &third}) ASSERT_EQ(source->FillItems(), 256U);
+  for (int pass = 0; pass < 30; ++pass) {
+    // Nothing can be taken in every other pass: that must not shift the turns.
+    sink_.allowance = pass % 2 == 0 ? 1 : 0;
+    back_.RunPass();
+  }
+  EXPECT_EQ(Count(journal_, "sink item"), 5U);
+  EXPECT_EQ(Count(journal_, "sink other"), 5U);
+  EXPECT_EQ(Count(journal_, "sink third"), 5U);
+}
+
+TEST_F(ReactorTest, ARefusedMessageIsKeptAndCountsAsNoWork) {
+  Source& other = hand_.system().AddActor<Source>(front_, "other");
+  ConnectItems();
+  hand_.system().Connect<&Sink::OnOther>(other, other.items, sink_);
+  Start();
+  hand_.RunAll();
+  source_.items.Send({1});
+  source_.items.Send({2});
+  sink_.allowance = 0;
+  EXPECT_EQ(back_.RunPass(), 0U) << "so the reactor may park: what it lacks will wake it";
+  EXPECT_EQ(sink_.metrics().messages.load(), 0U);
+  sink_.allowance = 2;
+  EXPECT_EQ(back_.RunPass(), 2U);
+  EXPECT_THAT(journal_, ElementsAre("sink item 1", "sink item 2"));
+}
+
+TEST_F(ReactorTest, AKeptMessageHoldsUpItsOwnEdgeOnly) {
+  struct Picky : Actor {
+    Picky() : Actor("picky") {}
+    bool OnItem(const Item&) { return false; }
+    bool OnOther(const Item& item) {
+      others.push_back(item.value);
+      return true;
+    }
+    std::vector<uint64_t> others;
+  };
+  Picky& picky = hand_.system().AddActor<Picky>(back_);
+  Source& other = hand_.system().AddActor<Source>(front_, "other");
+  hand_.system().Connect<&Picky::OnItem>(source_, source_.items, picky);
+  hand_.system().Connect<&Picky::OnOther>(other, other.items, picky);
+  Start();
+  source_.items.Send({1});
+  other.items.Send({2});
+  other.items.Send({3});
+  hand_.RunUntilIdle();
+  EXPECT_THAT(picky.others, ElementsAre(2, 3));
+}
+
+// ---- time ----
+
+TEST_F(ReactorTest, ServiceTimeIsTheMeanOfTheBatch) {
+  ConnectItems();
+  Start();
+  hand_.RunAll();
+  uint64_t cost = 0;
+  sink_.on_message = [&] { hand_.clock().Advance(cost += 2); };  // 2, 4, 6, 8: 20 in all
+  for (uint64_t i = 0; i < 4; ++i) source_.items.Send({i});
+  EXPECT_EQ(back_.RunPass(), 4U);
+  const HistogramSnapshot service = sink_.metrics().service.Snapshot();
+  EXPECT_EQ(service.Count(), 4U);
+  EXPECT_EQ(service.Percentile(1), 5U);
+  EXPECT_EQ(service.Max(), 5U);
+  EXPECT_EQ(sink_.metrics().busy_cycles.load(), 20U);
+  EXPECT_EQ(sink_.metrics().messages.load(), 4U);
+}
+
+TEST_F(ReactorTest, QueueWaitEndsWhereTheActorBeginsNotWhereThePassDoes) {
+  Sink& second = hand_.system().AddActor<Sink>(back_, &journal_, "second");
+  Source& other = hand_.system().AddActor<Source>(front_, "other");
+  ConnectItems();
+  hand_.system().Connect<&Sink::OnItem>(other, other.items, second);
+  Start();
+  sink_.on_message = [&] { hand_.clock().Advance(9); };
+  other.items.Send({1});
+  hand_.clock().Advance(3);
+  source_.items.Send({1});
+  hand_.clock().Advance(4);
+  EXPECT_GE(back_.RunPass(), 2U);
+  EXPECT_EQ(sink_.metrics().queue_wait.Snapshot().Max(), 4U);
+  EXPECT_EQ(second.metrics().queue_wait.Snapshot().Max(), 3U + 4U + 9U);
+  EXPECT_EQ(second.metrics().service.Snapshot().Max(), 0U) << "the first one's time is its own";
+}
+
+TEST_F(ReactorTest, OneMessageIn64IsStampedUnlessAskedOtherwise) {
+  ManualClock clock;
+  ActorSystem system({.clock = clock.clock()});
+  Reactor& core = *system.AddReactor({.name = "core"});
+  Source& source = system.AddActor<Source>(core);
+  Sink& sink = system.AddActor<Sink>(core, &journal_);
+  system.Connect<&Sink::OnItem>(source, source.items, sink);
+  for (int i = 0; i < 3 * 64 + 1; ++i) {
+    source.items.Send({});
+    system.RunAll();
+  }
+  EXPECT_EQ(sink.metrics().messages.load(), 3U * 64 + 1);
+  EXPECT_EQ(sink.metrics().queue_wait.Snapshot().Count(), 4U);
+  EXPECT_EQ(sink.metrics().service.Snapshot().Count(), 3U * 64 + 1);
+}
+
+TEST_F(ReactorTest, PollersGetTheTimeOfThePassAndCountAsService) {
+  ScriptedPoller poller;
+  Polling& polling = hand_.system().AddActor<Polling>(back_, &poller);
+  Start();
+  hand_.RunAll();
+  hand_.clock().Advance(100);
+  poller.poll = [&] {
+    hand_.clock().Advance(6);
+    return 3;
+  };
+  EXPECT_EQ(back_.RunPass(), 3U);
+  EXPECT_EQ(poller.last_now, hand_.clock().now() - 6);
+  EXPECT_EQ(back_.now(), hand_.clock().now() - 6);
+  EXPECT_EQ(polling.metrics().service.Snapshot().Count(), 3U);
+  EXPECT_EQ(polling.metrics().service.Snapshot().Max(), 2U);
+  EXPECT_EQ(polling.metrics().messages.load(), 0U);
+  EXPECT_EQ(polling.metrics().busy_cycles.load(), 6U);
+}
+
+// ---- credit ----
+
+TEST_F(ReactorTest, CreditGoesBackWhenHalfOfASmallEdgeWasTaken) {
+  ConnectItems(8);
+  Start();
+  ASSERT_EQ(source_.FillItems(), 8U);
+  sink_.allowance = 3;
+  back_.RunPass();
+  EXPECT_EQ(source_.items.Room(), 0U);
+  back_.RunPass();  // an idle pass of an awake reactor publishes nothing
+  EXPECT_EQ(source_.items.Room(), 0U);
+  sink_.allowance = 1;
+  back_.RunPass();
+  EXPECT_EQ(source_.items.Room(), 4U);
+}
+
+// ---- wakes ----
+
+class WakeTest : public ReactorTest {
+ protected:
+  void SetUp() override {
+    ConnectItems();
+    Start();
+    hand_.RunAll();
+  }
+  uint64_t Wakes() const { return back_.wake_target()->wakes(); }
+};
+
+TEST_F(WakeTest, AParkedPeerIsWokenOnceAtTheEndOfThePass) {
+  back_.wake_target()->PreparePark();
+  source_.items.Send({1});
+  source_.items.Send({2});
+  EXPECT_EQ(Wakes(), 0U);
+  front_.RunPass();
+  EXPECT_EQ(Wakes(), 1U);
+  source_.items.Send({3});
+  front_.RunPass();
+  EXPECT_EQ(Wakes(), 1U) << "woken already, though it has not run yet";
+}
+
+TEST_F(WakeTest, AnAwakePeerIsNotWoken) {
+  for (uint64_t i = 0; i < 100; ++i) {
+    source_.items.Send({i});
+    front_.RunPass();
+  }
+  EXPECT_EQ(Wakes(), 0U);
+}
+
+TEST_F(WakeTest, APassThatSentNothingWakesNobody) {
+  back_.wake_target()->PreparePark();
+  front_.RunPass();
+  EXPECT_EQ(Wakes(), 0U);
+}
+
+TEST_F(WakeTest, APostWakesAtOnce) {
+  back_.wake_target()->PreparePark();
+  ASSERT_TRUE(sink_.Post({.kind = 16}));
+  EXPECT_EQ(Wakes(), 1U);
+}
+
+TEST_F(WakeTest, ABusyPeerIsNeverWoken) {
+  Reactor& busy = hand_.AddReactor("busy", IdlePolicy::kBusy);
+  EXPECT_EQ(busy.wake_target(), nullptr);
+  Source& source = hand_.system().AddActor<Source>(front_, "other");
+  Sink& sink = hand_.system().AddActor<Sink>(busy, &journal_, "busy sink");
+  hand_.system().Connect<&Sink::OnItem>(source, source.items, sink);
+  back_.wake_target()->PreparePark();
+  source.items.Send({1});
+  front_.RunPass();
+  EXPECT_GE(busy.RunPass(), 1U);
+  EXPECT_THAT(journal_, ElementsAre("busy sink item 1"));
+  EXPECT_EQ(Wakes(), 0U) << "and nobody in its place";
+}
+
+TEST_F(WakeTest, APeerOnTheSameReactorIsNeverWoken) {
+  Source& source = hand_.system().AddActor<Source>(back_, "neighbour");
+  Sink& sink = hand_.system().AddActor<Sink>(back_, &journal_, "neighbour sink");
+  hand_.system().Connect<&Sink::OnItem>(source, source.items, sink);
+  back_.wake_target()->PreparePark();
+  source.items.Send({1});
+  EXPECT_EQ(back_.RunPass(), 1U);
+  EXPECT_EQ(Wakes(), 0U);
+}
+
+TEST_F(WakeTest, AProducerThatParkedOnAFullEdgeIsWokenWhenThereIsRoom) {
+  source_.FillItems();
+  ASSERT_TRUE(front_.wakes().saw_full());
+  front_.wake_target()->PreparePark(/*for_room=*/true);
+  EXPECT_EQ(back_.RunPass(), 16U);
+  EXPECT_EQ(front_.wake_target()->wakes(), 1U);
+}
+
+TEST_F(WakeTest, AProducerThatParkedForLackOfWorkIsLeftAsleep) {
+  for (uint64_t i = 0; i < 64; ++i) source_.items.Send({i});
+  front_.RunPass();
+  front_.wake_target()->PreparePark();
+  hand_.clock().Advance(1);
+  EXPECT_EQ(back_.RunPass(), 16U);
+  EXPECT_EQ(front_.wake_target()->wakes(), 0U);
+}
+
+// ---- the event loop within a pass ----
+
+TEST_F(ReactorTest, TheEventLoopIsLookedAtOncePerInterval) {
+  Parker event;  // something with a descriptor
+  int called = 0;
+  ASSERT_TRUE(back_.loop().WatchFd(event.fd(), Trigger::kEdge, [&] { ++called; }).ok());
+  Start();
+  back_.RunPass();
+  event.PreparePark();
+  event.WakeIfParked();
+  EXPECT_EQ(back_.RunPass(), 0U) << "not yet: it costs 0.3 us";
+  EXPECT_EQ(called, 0);
+  hand_.clock().Advance(ToCycles(Reactor::kEventInterval));
+  EXPECT_EQ(back_.RunPass(), 1U) << "a callback is work: it may have left some";
+  EXPECT_EQ(called, 1);
+}
+
+TEST_F(ReactorTest, AWakeSeenInThePassBeforeBlockingIsNotSleptThrough) {
+  // The order that loses a wake-up if the pass swallows it: this reactor announces that it parks,
+  // finds its edge empty, then a peer sends and writes the eventfd, then the same pass looks at its
+  // descriptors - and must not say that there is nothing to do.
+  ConnectItems();
+  ScriptedPoller peer;
+  hand_.system().AddActor<Polling>(back_, &peer);
+  Start();
+  hand_.RunAll();
+  hand_.clock().Advance(ToCycles(Reactor::kEventInterval));
+  peer.poll = [&] {
+    source_.items.Send({1});
+    front_.RunPass();
+    return 0;
+  };
+  back_.wake_target()->PreparePark();
+  EXPECT_NE(back_.RunPass(), 0U);
+  EXPECT_EQ(back_.wake_target()->wakes(), 1U);
+  EXPECT_THAT(journal_, IsEmpty());
+}
+
+// ---- stop ----
+
+TEST_F(ReactorTest, AnIdleActorStopsInThePassThatTellsIt) {
+  Start();
+  EXPECT_FALSE(sink_.stopped());
+  ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kStop}));
+  back_.RunPass();
+  EXPECT_THAT(journal_, ElementsAre("sink stop"));
+  EXPECT_TRUE(sink_.stopped());
+  EXPECT_FALSE(source_.stopped()) << "each actor is told for itself";
+}
+
+TEST_F(ReactorTest, AnActorIsToldToStopOnce) {
+  sink_.in_flight = 1;
+  Start();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kStop}));
+  back_.RunPass();
+  sink_.in_flight = 0;
+  back_.RunPass();
+  ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kStop}));
+  back_.RunPass();
+  EXPECT_EQ(Count(journal_, "sink stop"), 1U);
+  EXPECT_TRUE(sink_.stopped());
+}
+
+TEST_F(ReactorTest, ItIsStoppedOnlyWhenMailboxAndWorkInFlightAreGone) {
+  ConnectItems();
+  Start();
+  sink_.in_flight = 1;
+  for (uint64_t i = 0; i < 17; ++i) source_.items.Send({i});
+  ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kStop}));
+  back_.RunPass();
+  EXPECT_FALSE(sink_.stopped());
+  back_.RunPass();
+  EXPECT_EQ(Count(journal_, "sink item"), 17U);
+  EXPECT_FALSE(sink_.stopped()) << "something is in flight";
+  sink_.in_flight = 0;
+  back_.RunPass();
+  EXPECT_TRUE(sink_.stopped());
+}
+
+TEST_F(ReactorTest, AFlushEndsWhatIsInFlight) {
+  Start();
+  sink_.in_flight = 3;
+  ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kStop}));
+  back_.RunPass();
+  EXPECT_FALSE(sink_.stopped());
+  ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kFlush}));
+  back_.RunPass();
+  EXPECT_THAT(journal_, ElementsAre("sink stop", "sink flush"));
+  EXPECT_TRUE(sink_.stopped());
+}
+
+TEST_F(ReactorTest, AStoppedActorStillTakesMessages) {
+  ConnectItems();
+  Start();
+  ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kStop}));
+  back_.RunPass();
+  ASSERT_TRUE(sink_.stopped());
+  source_.items.Send({1});
+  back_.RunPass();
+  EXPECT_EQ(Count(journal_, "sink item"), 1U) << "a peer that is still draining may answer";
+}
+
+TEST_F(ReactorTest, AStopWakesWhoWaitsForIt) {
+  Parker waiter;
+  ManualClock clock;
+  Reactor reactor({.name = "alone", .clock = clock.clock(), .stop_waiter = &waiter});
+  Sink sink(&journal_);
+  reactor.AddActor(&sink);
+  reactor.StartActors();
+  waiter.PreparePark();
+  ASSERT_TRUE(sink.Post({.kind = ControlMessage::kStop}));
+  EXPECT_EQ(waiter.wakes(), 0U);
+  reactor.RunPass();
+  EXPECT_EQ(waiter.wakes(), 1U);
+}
+
+// ---- parking: reactors on a thread, whose safety tick is too far away to help ----
+
+class RunningReactor {
+ public:
+  explicit RunningReactor(ReactorOptions options) : reactor_(WithoutTick(std::move(options))) {}
+  ~RunningReactor() { Join(); }
+  Reactor* operator->() { return &reactor_; }
+
+  void Run() {
+    thread_ = std::thread([this] { reactor_.Run([](const absl::Status&) {}); });
+  }
+  void Join() {
+    reactor_.Exit();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  static ReactorOptions WithoutTick(ReactorOptions options) {
+    options.safety_tick = std::chrono::hours(1);
+    return options;
+  }
+
+  Reactor reactor_;
+  std::thread thread_;
+};
+
+// Writes down what the reactor asks of it: (P)oll, (A)rm, (N)ext poll, (D)isarm.
+class RecordingPoller : public Poller {
+ public:
+  size_t Poll(uint64_t now) override {
+    calls += 'P';
+    return poll(now);
+  }
+  void OnPark() override {
+    calls += 'A';
+    armed = true;
+  }
+  void OnUnpark() override {
+    calls += 'D';
+    armed = false;
+  }
+  uint64_t NextPoll(uint64_t now) override {
+    calls += 'N';
+    return next_poll(now);
+  }
+
+  std::function<size_t(uint64_t)> poll = [](uint64_t) { return 0; };
+  std::function<uint64_t(uint64_t)> next_poll = [](uint64_t) { return kNever; };
+  std::string calls;
+  bool armed = false;
+};
+
+class ParkTest : public testing::Test {
+ protected:
+  RecordingPoller poller_;
+  Polling actor_{&poller_};
+  Flag done_;
+};
+
+TEST_F(ParkTest, APollerIsArmedThenAskedOnceMoreAndDisarmed) {
+  RunningReactor reactor({.name = "event", .idle = IdlePolicy::kEvent});
+  reactor->AddActor(&actor_);
+  poller_.next_poll = [&](uint64_t now) {
+    if (poller_.calls.size() > 20) done_.Set();
+    return now;  // so it parks, and does not block
+  };
+  reactor.Run();
+  ASSERT_TRUE(done_.Wait());
+  reactor.Join();
+  EXPECT_EQ(poller_.calls.substr(0, 16), "PAPNDPAPNDPAPNDP");
+}
+
+TEST_F(ParkTest, WorkFoundBySecondLookIsNotSleptOn) {
+  RunningReactor reactor({.name = "event", .idle = IdlePolicy::kEvent});
+  reactor->AddActor(&actor_);
+  bool found = false;
+  poller_.poll = [&](uint64_t) {
+    if (found) done_.Set();
+    if (!poller_.armed || found) return 0;
+    found = true;
+    return 1;
+  };
+  reactor.Run();
+  EXPECT_TRUE(done_.Wait());
+  reactor.Join();
+  EXPECT_EQ(poller_.calls.substr(0, 4), "PAPD") << "nothing asked when to wake up";
+}
+
+TEST_F(ParkTest, ItWakesForItsPollersTime) {
+  RunningReactor reactor({.name = "event", .idle = IdlePolicy::kEvent});
+  reactor->AddActor(&actor_);
+  poller_.next_poll = [&](uint64_t now) {
+    if (poller_.calls.size() > 50) done_.Set();
+    return now + ToCycles(std::chrono::microseconds(20));
+  };
+  reactor.Run();
+  EXPECT_TRUE(done_.Wait());
+  EXPECT_GE(reactor->parks(), 2U);
+}
+
+TEST_F(ParkTest, AnAdaptiveReactorSpinsForItsTimeAndThenParks) {
+  ManualClock clock;
+  constexpr std::chrono::microseconds kSpin(50);
+  RunningReactor reactor(
+      {.name = "adaptive", .idle = IdlePolicy::kAdaptive, .spin = kSpin, .clock = clock.clock()});
+  reactor->AddActor(&actor_);
+  bool early = false;
+  int polls = 0;
+  poller_.poll = [&](uint64_t) {
+    ++polls;
+    if (polls == 1000) clock.Advance(ToCycles(kSpin) - 1);
+    if (polls == 2000) clock.Advance(1);
+    early = early || (polls <= 2000 && poller_.armed);
+    if (poller_.armed) done_.Set();
+    return 0;
+  };
+  reactor.Run();
+  EXPECT_TRUE(done_.Wait());
+  reactor.Join();
+  EXPECT_FALSE(early);
+}
+
+TEST_F(ParkTest, WorkStartsTheSpinTimeAnew) {
+  ManualClock clock;
+  constexpr std::chrono::microseconds kSpin(50);
+  RunningReactor reactor(
+      {.name = "adaptive", .idle = IdlePolicy::kAdaptive, .spin = kSpin, .clock = clock.clock()});
+  reactor->AddActor(&actor_);
+  bool early = false;
+  int polls = 0;
+  poller_.poll = [&](uint64_t) {
+    ++polls;
+    early = early || (polls <= 1000 && poller_.armed);
+    if (poller_.armed) done_.Set();
+    // Up to the 1000th it has work each time just before it would park.
+    clock.Advance(polls <= 1000 ? ToCycles(kSpin) - 1 : ToCycles(kSpin));
+    return polls <= 1000 ? 1 : 0;
+  };
+  reactor.Run();
+  EXPECT_TRUE(done_.Wait());
+  reactor.Join();
+  EXPECT_FALSE(early);
+}
+
+TEST_F(ParkTest, ABusyReactorNeverParks) {
+  RunningReactor reactor({.name = "busy", .idle = IdlePolicy::kBusy});
+  reactor->AddActor(&actor_);
+  poller_.poll = [&](uint64_t) {
+    if (poller_.calls.size() == 1000) done_.Set();
+    return 0;
+  };
+  reactor.Run();
+  EXPECT_TRUE(done_.Wait());
+  reactor.Join();
+  EXPECT_EQ(poller_.calls.substr(0, 1000), std::string(1000, 'P'));
+  EXPECT_EQ(reactor->parks(), 0U);
+}
+
+// An edge whose producer is the test: the actor's reactor runs beside it.
+class ParkedConsumerTest : public testing::Test {
+ protected:
+  ParkedConsumerTest() {
+    sink_.AddPort(
+        std::make_unique<TypedInPort<&Sink::OnItem, Sink, SpscRing<Item>>>(&sink_, &ring_), false);
+    reactor_->AddActor(&sink_);
+    items_.Connect(&ring_, &wakes_, wakes_.Add(reactor_->wake_target()));
+  }
+  bool Parked(uint64_t times = 1) {
+    return WaitUntil([&] { return reactor_->parks() >= times; });
+  }
+
+  Journal journal_;
+  Sink sink_{&journal_};
+  SpscRing<Item> ring_{8};
+  WakeList wakes_;
+  OutPort<Item> items_;
+  RunningReactor reactor_{{.name = "event", .idle = IdlePolicy::kEvent}};
+};
+
+TEST_F(ParkedConsumerTest, BeforeItParksAllRoomIsKnown) {
+  items_.Send({1});
+  reactor_.Run();
+  ASSERT_TRUE(Parked());
+  EXPECT_EQ(ring_.Room(8), 8U);
+}
+
+TEST_F(ParkedConsumerTest, ASendWakesIt) {
+  reactor_.Run();
+  for (uint64_t i = 1; i <= 100; ++i) {
+    ASSERT_TRUE(Parked(i));
+    items_.Send({i});
+    wakes_.Flush();
+  }
+  ASSERT_TRUE(Parked(101));
+  reactor_.Join();
+  EXPECT_EQ(Count(journal_, "sink item"), 100U);
+}
+
+TEST_F(ParkedConsumerTest, ItSleepsOnAMessageThatItRefusedUntilSomethingChanges) {
+  sink_.allowance = 0;
+  sink_.on_control = [this] { sink_.allowance = 1; };
+  items_.Send({1});
+  reactor_.Run();
+  ASSERT_TRUE(Parked()) << "it spins on a message that it cannot take";
+  ASSERT_TRUE(sink_.Post({.kind = 16}));
+  ASSERT_TRUE(Parked(2));
+  reactor_.Join();
+  EXPECT_EQ(Count(journal_, "sink item"), 1U);
+}
+
+TEST_F(ParkedConsumerTest, ACallbackOfItsEventLoopMaySendToAnActorOfTheSameReactor) {
+  Source neighbour;
+  SpscRing<Item> ring(8);
+  neighbour.items.Connect(&ring, &reactor_->wakes(), 0);
+  sink_.AddPort(std::make_unique<TypedInPort<&Sink::OnOther, Sink, SpscRing<Item>>>(&sink_, &ring),
+                false);
+  Parker event;  // something with a descriptor
+  ASSERT_TRUE(reactor_->loop()
+                  .WatchFd(event.fd(), Trigger::kEdge, [&] { neighbour.items.Send({1}); })
+                  .ok());
+  Flag got;
+  sink_.on_message = [&] { got.Set(); };
+  reactor_.Run();
+  ASSERT_TRUE(Parked());
+  event.PreparePark();
+  event.WakeIfParked();
+  EXPECT_TRUE(got.Wait());
+  reactor_.Join();
+}
+
+TEST_F(ParkTest, AnEdgeFoundFullOnlyByTheSecondLookIsNotSleptOn) {
+  SpscRing<Item> ring(2);
+  WakeList consumer_wakes;
+  OutPort<Item> items;
+  RunningReactor reactor({.name = "event", .idle = IdlePolicy::kEvent});
+  items.Connect(&ring, &reactor->wakes(), 0);
+  for (int i = 0; i < 2; ++i) items.Send({});
+  reactor->AddActor(&actor_);
+  poller_.poll = [&](uint64_t) {
+    // It has something to send only while it is about to park.
+    if (!poller_.armed || !items.TrySend({})) return 0;
+    done_.Set();
+    return 1;
+  };
+  const uint64_t room_bit = consumer_wakes.Add(reactor->wake_target());
+  reactor.Run();
+  ASSERT_TRUE(WaitUntil([&] { return reactor->parks() == 1; }));
+  ring.Drain(2, [](const Item&) { return true; });
+  consumer_wakes.TouchRoom(room_bit);
+  consumer_wakes.Flush();
+  EXPECT_TRUE(done_.Wait()) << "it sleeps without having said that it waits for room";
+  reactor.Join();
+}
+
+}  // namespace
+}  // namespace railhop
