@@ -171,6 +171,11 @@ FreeResult RequestTable::Free(BatchId id) {
   return FreeResult::kOk;
 }
 
+void RequestTable::Discard(BatchId id) {
+  Publish(*Find(id), BatchState::kCanceled);
+  Free(id);
+}
+
 void RequestTable::Publish(Batch& batch, BatchState state) {
   batch.error.store(static_cast<int32_t>(batch.progress.error), std::memory_order_release);
   batch.bytes.store(batch.progress.bytes_done, std::memory_order_release);

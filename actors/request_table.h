@@ -68,6 +68,8 @@ class RequestTable {
   // True once the batch is no longer pending, or the id is stale.
   bool Wait(BatchId id, std::chrono::milliseconds timeout) const;
   FreeResult Free(BatchId id);
+  // Gives back a batch that was allocated and never sent.
+  void Discard(BatchId id);
 
   // SubmitActor: publishes progress.bytes_*, the error and the state, and wakes who waits.
   static void Publish(Batch& batch, BatchState state);
