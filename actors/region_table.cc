@@ -12,7 +12,8 @@ bool BaseAfter(const std::byte* address, const Region* region) {
 }  // namespace
 
 bool RegionTable::Add(Region* region) {
-  if (regions_.size() == kMaxRegions) return false;
+  if (regions_.size() == kMaxRegions || region->length == 0) return false;
+  if (region->length > UINT64_MAX - reinterpret_cast<uint64_t>(region->base)) return false;
   const auto next = std::upper_bound(regions_.begin(), regions_.end(), region->base, BaseAfter);
   if (next != regions_.end() && region->base + region->length > (*next)->base) return false;
   if (next != regions_.begin()) {

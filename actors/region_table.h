@@ -30,7 +30,7 @@ class RegionTable {
 
   RegionTable() { regions_.reserve(kMaxRegions); }
 
-  // False if it overlaps another region or the table is full.
+  // False if it is empty, wraps, overlaps another region, or the table is full.
   bool Add(Region* region);
   // False, and nothing happens, if the region is not here or still in use.
   bool Remove(Region* region);
