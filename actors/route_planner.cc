@@ -51,17 +51,22 @@ const char* DirectReasonName(DirectReason reason) {
 RoutePlanner::RoutePlanner(Options options) : options_(std::move(options)), cache_(kMaxTargets) {}
 
 void RoutePlanner::OpenLane(uint32_t lane, std::vector<std::string> rails) {
-  lane_rails_[lane] = std::move(rails);
+  lanes_[lane] = {.rails = std::move(rails), .open = true};
   ++lanes_version_;
 }
 
 void RoutePlanner::CloseLane(uint32_t lane) {
-  lane_rails_[lane].clear();
+  lanes_[lane].open = false;
+  ++lanes_version_;
+}
+
+void RoutePlanner::ReopenLane(uint32_t lane) {
+  lanes_[lane].open = true;
   ++lanes_version_;
 }
 
 void RoutePlanner::SetTarget(const TargetRoute& target) {
-  cache_[target.index] = {target.version, std::vector<CachedRoute>(target.buffers.size())};
+  cache_[target.index].assign(target.buffers.size(), {});
 }
 
 RoutePlanner::Route RoutePlanner::Plan(const TargetRoute& target, const TargetBuffer& buffer,
@@ -71,7 +76,7 @@ RoutePlanner::Route RoutePlanner::Plan(const TargetRoute& target, const TargetBu
   if (!staging) return {.reason = DirectReason::kNotStaging};
   if (batch_bytes < options_.min_relay_bytes) return {.reason = DirectReason::kSmallBatch};
   const auto position = static_cast<size_t>(&buffer - target.buffers.data());
-  CachedRoute& cached = cache_[target.index].buffers[position];
+  CachedRoute& cached = cache_[target.index][position];
   if (cached.lanes_version != lanes_version_) {
     cached = {PlanBuffer(target, buffer), lanes_version_};
   }
@@ -86,7 +91,7 @@ RoutePlanner::Route RoutePlanner::PlanBuffer(const TargetRoute& target,
   if (Intersects(buffer.rails, options_.own_rails)) return {.reason = DirectReason::kOwnRail};
   Route route{.reason = DirectReason::kNone};
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
-    if (Intersects(buffer.rails, lane_rails_[lane])) {
+    if (lanes_[lane].open && Intersects(buffer.rails, lanes_[lane].rails)) {
       route.lanes[route.lane_count++] = static_cast<uint8_t>(lane);
     }
   }

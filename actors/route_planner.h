@@ -50,9 +50,12 @@ class RoutePlanner {
 
   explicit RoutePlanner(Options options);
 
-  // Control path: a lane became ready, or must not be offered anything more.
+  // Control path: a lane became ready; it leads to these rails.
   void OpenLane(uint32_t lane, std::vector<std::string> rails);
+  // It must not be offered anything for now, or for good.
   void CloseLane(uint32_t lane);
+  // It may be offered something again.
+  void ReopenLane(uint32_t lane);
   // Control path: makes room for the answers about this target.
   void SetTarget(const TargetRoute& target);
 
@@ -65,16 +68,16 @@ class RoutePlanner {
     Route route;
     uint32_t lanes_version = 0;
   };
-  struct CachedTarget {
-    uint32_t version = 0;
-    std::vector<CachedRoute> buffers;
+  struct Lane {
+    std::vector<std::string> rails;
+    bool open = false;
   };
   Route PlanBuffer(const TargetRoute& target, const TargetBuffer& buffer) const;
 
   const Options options_;
-  std::array<std::vector<std::string>, kLaneCount> lane_rails_;  // empty: no such lane
-  uint32_t lanes_version_ = 1;
-  std::vector<CachedTarget> cache_;
+  std::array<Lane, kLaneCount> lanes_;
+  uint32_t lanes_version_ = 1;                   // of the lanes that are open
+  std::vector<std::vector<CachedRoute>> cache_;  // by target, by buffer
 };
 
 }  // namespace railhop

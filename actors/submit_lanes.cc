@@ -184,9 +184,7 @@ void SubmitActor::SettlePiece(uint32_t lane, RingPiece& piece) {
   OutboundLane& book = lanes_[lane];
   const bool was_open = book.offer() == OutboundLane::Offer::kOpen;
   book.Release(piece);
-  if (!was_open && book.offer() == OutboundLane::Offer::kOpen) {
-    planner_.OpenLane(lane, book.mapping()->relay().info().rails);
-  }
+  if (!was_open && book.offer() == OutboundLane::Offer::kOpen) planner_.ReopenLane(lane);
   TryForgetLane(lane);
 }
 
