@@ -12,6 +12,11 @@ bool Intersects(std::span<const std::string> a, std::span<const std::string> b) 
   });
 }
 
+// Whether a descriptor can carry it: one that cannot breaks the lane for everybody.
+bool IsSessionName(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxSessionBytes && name.find('\0') == std::string::npos;
+}
+
 }  // namespace
 
 const char* DirectReasonName(DirectReason reason) {
@@ -27,7 +32,7 @@ const char* DirectReasonName(DirectReason reason) {
     case DirectReason::kSmallBatch:
       return "small batch";
     case DirectReason::kSessionName:
-      return "target name empty or too long";
+      return "target name does not fit a descriptor";
     case DirectReason::kOwnRail:
       return "own rail";
     case DirectReason::kNoPeer:
@@ -85,9 +90,7 @@ RoutePlanner::Route RoutePlanner::Plan(const TargetRoute& target, const TargetBu
 
 RoutePlanner::Route RoutePlanner::PlanBuffer(const TargetRoute& target,
                                              const TargetBuffer& buffer) const {
-  if (target.name.empty() || target.name.size() > kMaxSessionBytes) {
-    return {.reason = DirectReason::kSessionName};
-  }
+  if (!IsSessionName(target.name)) return {.reason = DirectReason::kSessionName};
   if (Intersects(buffer.rails, options_.own_rails)) return {.reason = DirectReason::kOwnRail};
   Route route{.reason = DirectReason::kNone};
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
