@@ -88,7 +88,7 @@ absl::StatusOr<uint32_t> EndpointActor::Open(const std::string& target) {
 bool EndpointActor::OnResolve(const ResolveTarget& message) {
   const absl::StatusOr<Target*> found = Look(std::string(message.session, message.length));
   if (found.ok()) {
-    Send(ready_outbox_, ready_to_relay, {.route = &(*found)->route(), .token = message.token});
+    relay_.Send(TargetReady{.route = &(*found)->route(), .token = message.token});
     return true;
   }
   TargetFailed failed{
@@ -99,7 +99,7 @@ bool EndpointActor::OnResolve(const ResolveTarget& message) {
     failed.error = targets_[known->second]->failed;
     failed.version = targets_[known->second]->route().version;
   }
-  Send(failed_outbox_, failed_to_relay, failed);
+  relay_.Send(failed);
   return true;
 }
 
@@ -142,7 +142,7 @@ void EndpointActor::OnStop() {
 // --- Passes
 
 size_t EndpointActor::Poll(uint64_t now) {
-  size_t work = Flush(ready_outbox_) + Flush(failed_outbox_) + Flush(close_outbox_) + TakeOpens();
+  size_t work = submit_.Flush() + relay_.Flush() + TakeOpens();
   if (now >= next_due_) {
     next_due_ = kNever;
     for (const auto& target : targets_) {
@@ -165,7 +165,7 @@ size_t EndpointActor::Poll(uint64_t now) {
       return true;
     });
   }
-  if (ready_outbox_.empty() && failed_outbox_.empty()) Answer();
+  Answer();
   return work;
 }
 
@@ -196,7 +196,7 @@ size_t EndpointActor::TakeOpens() {
 }
 
 void EndpointActor::Answer() {
-  if (answers_.empty()) return;
+  if (answers_.empty() || !submit_.Delivered() || !relay_.Delivered()) return;
   std::lock_guard lock(mutex_);
   for (auto& [request, answer] : answers_) {
     request->answer = std::move(answer);
@@ -204,22 +204,6 @@ void EndpointActor::Answer() {
   }
   answers_.clear();
   answered_.notify_all();
-}
-
-template <class T>
-void EndpointActor::Send(Outbox<T>& outbox, OutPort<T>& port, const T& message) {
-  // All of a kind in one line: what was said first about a target arrives first.
-  if (!outbox.empty() || !port.TrySend(message)) outbox.emplace_back(&port, message);
-}
-
-template <class T>
-size_t EndpointActor::Flush(Outbox<T>& outbox) {
-  size_t sent = 0;
-  while (!outbox.empty() && outbox.front().first->TrySend(outbox.front().second)) {
-    outbox.pop_front();
-    ++sent;
-  }
-  return sent;
 }
 
 // --- Targets
@@ -339,8 +323,8 @@ absl::Status EndpointActor::Connect(Target& target, TargetInfo info) {
   target.failed = TransferError::kNone;
   target.routes.push_back(std::move(route));
   const TargetReady ready{.route = &target.route(), .token = kNoToken};
-  Send(ready_outbox_, ready_to_submit, ready);
-  Send(ready_outbox_, ready_to_relay, ready);
+  submit_.Send(ready);
+  relay_.Send(ready);
   return absl::OkStatus();
 }
 
@@ -352,8 +336,7 @@ void EndpointActor::Disconnect(Target& target) {
 }
 
 void EndpointActor::Close(uint32_t nic, EndpointId endpoint, const Target& target) {
-  Send(close_outbox_, close_to_relay,
-       {.endpoint = endpoint, .target = target.route().index, .nic = nic});
+  relay_.Send(CloseEndpoint{.endpoint = endpoint, .target = target.route().index, .nic = nic});
 }
 
 void EndpointActor::Fail(Target& target, TransferError error) {
@@ -364,8 +347,8 @@ void EndpointActor::Fail(Target& target, TransferError error) {
                             .token = kNoToken,
                             .error = error,
                             .version = target.route().version};
-  Send(failed_outbox_, failed_to_submit, failed);
-  Send(failed_outbox_, failed_to_relay, failed);
+  submit_.Send(failed);
+  relay_.Send(failed);
 }
 
 void EndpointActor::Retry(Target& target) {

@@ -26,6 +26,7 @@
 
 #include "absl/status/statusor.h"
 #include "actors/messages.h"
+#include "actors/ordered_ports.h"
 #include "actors/route_builder.h"
 #include "actors/target_route.h"
 #include "runtime/actor.h"
@@ -55,6 +56,7 @@ class EndpointActor : public Actor, public Poller {
   bool OnResolve(const ResolveTarget& message);
   bool OnEndpointError(const EndpointError& message);
 
+  // To be connected with OrderedPorts::kEdge.
   OutPort<TargetReady> ready_to_submit, ready_to_relay;
   OutPort<TargetFailed> failed_to_submit, failed_to_relay;
   OutPort<CloseEndpoint> close_to_relay;
@@ -92,9 +94,6 @@ class EndpointActor : public Actor, public Poller {
     const Target* target;
     uint64_t close_at;  // cycles
   };
-  template <class T>
-  using Outbox = std::deque<std::pair<OutPort<T>*, T>>;
-
   // Finds the target, or makes it: connected, as its metadata is now.
   absl::StatusOr<Target*> Look(const std::string& name);
   absl::StatusOr<Target*> Add(const std::string& name);
@@ -109,10 +108,6 @@ class EndpointActor : public Actor, public Poller {
 
   size_t TakeOpens();
   void Answer();
-  template <class T>
-  void Send(Outbox<T>& outbox, OutPort<T>& port, const T& message);
-  template <class T>
-  static size_t Flush(Outbox<T>& outbox);
 
   const Options options_;
   std::vector<std::unique_ptr<Target>> targets_;  // by index
@@ -121,11 +116,10 @@ class EndpointActor : public Actor, public Poller {
   uint64_t next_due_ = kNever;  // no retry_at and no close_at is earlier
   bool stopping_ = false;
 
-  // What did not fit into its edge yet.
-  Outbox<TargetReady> ready_outbox_;
-  Outbox<TargetFailed> failed_outbox_;
-  Outbox<CloseEndpoint> close_outbox_;
-  // Given once the first two are empty: whoever got an index may use it at once.
+  OrderedPorts<TargetReady, TargetFailed> submit_{ready_to_submit, failed_to_submit};
+  OrderedPorts<TargetReady, TargetFailed, CloseEndpoint> relay_{ready_to_relay, failed_to_relay,
+                                                                close_to_relay};
+  // Given once both actors know all that was said: whoever got an index may use it at once.
   std::vector<std::pair<std::shared_ptr<OpenRequest>, absl::StatusOr<uint32_t>>> answers_;
 
   std::mutex mutex_;

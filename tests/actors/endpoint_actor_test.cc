@@ -100,7 +100,7 @@ class EndpointActorTest : public testing::Test {
         endpoint_(system_.AddActor<EndpointActor>(control_, "endpoint", MakeOptions())) {
     system_.Connect<&EndpointActor::OnResolve>(relay_, relay_.resolve, endpoint_);
     system_.Connect<&EndpointActor::OnEndpointError>(relay_, relay_.error, endpoint_);
-    const EdgeOptions small{.capacity = 4};
+    const EdgeOptions small = OrderedPorts<TargetReady, TargetFailed>::kEdge;
     system_.Connect<&DataActor::OnReady>(endpoint_, endpoint_.ready_to_submit, submit_, small);
     system_.Connect<&DataActor::OnReady>(endpoint_, endpoint_.ready_to_relay, relay_, small);
     system_.Connect<&DataActor::OnFailed>(endpoint_, endpoint_.failed_to_submit, submit_, small);
@@ -128,7 +128,10 @@ class EndpointActorTest : public testing::Test {
   }
 
   void Pass(int times = 3) {
-    for (int i = 0; i < times; ++i) system_.RunAll();
+    for (int i = 0; i < times; ++i) {
+      while (system_.RunAll() != 0) {
+      }
+    }
   }
   void Advance(milliseconds time) {
     now_ += ToCycles(time);
@@ -484,10 +487,12 @@ TEST(EndpointActorThreadTest, OpensFromManyThreadsWhileTheReactorParks) {
                              .rails = {"nic0"},
                              .rail_map = {},
                              .open_timeout = milliseconds(30000)});
-  system.Connect<&DataActor::OnReady>(endpoint, endpoint.ready_to_submit, submit);
-  system.Connect<&DataActor::OnReady>(endpoint, endpoint.ready_to_relay, relay);
-  system.Connect<&DataActor::OnFailed>(endpoint, endpoint.failed_to_submit, submit);
-  system.Connect<&DataActor::OnFailed>(endpoint, endpoint.failed_to_relay, relay);
+  const EdgeOptions small = OrderedPorts<TargetReady, TargetFailed>::kEdge;
+  system.Connect<&DataActor::OnReady>(endpoint, endpoint.ready_to_submit, submit, small);
+  system.Connect<&DataActor::OnReady>(endpoint, endpoint.ready_to_relay, relay, small);
+  system.Connect<&DataActor::OnFailed>(endpoint, endpoint.failed_to_submit, submit, small);
+  system.Connect<&DataActor::OnFailed>(endpoint, endpoint.failed_to_relay, relay, small);
+  system.Connect<&DataActor::OnClose>(endpoint, endpoint.close_to_relay, relay, small);
   ASSERT_TRUE(system.Start().ok());
   std::vector<std::thread> callers;
   for (int thread = 0; thread < 4; ++thread) {
