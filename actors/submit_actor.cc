@@ -150,8 +150,7 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
   if (request.target == 0 || request.target > kMaxTargets)
     return fail(TransferError::kUnknownTarget);
   Target& target = targets_[request.target - 1];
-  if (target.route == nullptr) return fail(TransferError::kUnknownTarget);
-  if (target.failed != TransferError::kNone) return fail(target.failed);
+  if (target.failed() != TransferError::kNone) return fail(target.failed());
   auto* source = static_cast<std::byte*>(request.source);
   Region* region = regions_.Find(source, request.length);
   if (region == nullptr) return fail(TransferError::kNotRegistered);
@@ -306,13 +305,15 @@ void SubmitActor::OnControl(const ControlMessage& message) {
 bool SubmitActor::OnTargetReady(const TargetReady& ready) {
   Target& target = targets_[ready.route->index];
   target.route = ready.route;
-  target.failed = TransferError::kNone;
   planner_.SetTarget(*ready.route);
   return true;
 }
 
 bool SubmitActor::OnTargetFailed(const TargetFailed& failed) {
-  if (failed.target < kMaxTargets) targets_[failed.target].failed = failed.error;
+  if (failed.target >= kMaxTargets) return true;
+  Target& target = targets_[failed.target];
+  target.failure = failed.error;
+  target.failed_version = std::max(target.failed_version, failed.version);
   return true;
 }
 

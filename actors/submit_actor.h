@@ -89,8 +89,15 @@ class SubmitActor : public Actor, private Poller {
   };
   struct Target {
     const TargetRoute* route = nullptr;
-    TransferError failed = TransferError::kNone;  // != kNone: cannot be reached now
+    // What ended its routes up to `failed_version`; a later one is not affected.
+    TransferError failure = TransferError::kUnknownTarget;
+    uint32_t failed_version = 0;
     bool suspect = false;
+
+    // != kNone: it cannot be reached now.
+    TransferError failed() const {
+      return route != nullptr && route->version > failed_version ? TransferError::kNone : failure;
+    }
     uint64_t turn = 0;       // alternates over lanes and NICs
     uint64_t wanted_at = 0;  // cycles: when a peer was last asked for
   };
@@ -131,6 +138,7 @@ class SubmitActor : public Actor, private Poller {
   bool SendAnotherWay(RingPiece& piece, DirectReason reason);
   void MoveFlowToDirect(uint32_t target, Flow& flow, DirectReason reason);
   void MoveLaneToDirect(uint32_t lane, DirectReason reason);
+  void FailFlow(Flow& flow, TransferError error);
   void TryForgetLane(uint32_t lane);
   size_t PumpDirect();
   bool PostDirect(uint32_t target, Flow& flow);

@@ -246,6 +246,16 @@ void SubmitActor::MoveLaneToDirect(uint32_t lane, DirectReason reason) {
       [&](uint32_t target, Flow& flow) { MoveFlowToDirect(target, flow, reason); });
 }
 
+// The target cannot be reached: what waits for it ends.
+void SubmitActor::FailFlow(Flow& flow, TransferError error) {
+  flow.blocked_since = 0;
+  while (!flow.queue.empty()) {
+    const Span span = pool_.Front(flow.queue);
+    pool_.PopFront(flow.queue);
+    EndSpan(span, error, false);
+  }
+}
+
 size_t SubmitActor::PumpDirect() {
   size_t slices = 0;
   for (size_t before = SIZE_MAX; before != slices;) {
@@ -259,12 +269,8 @@ size_t SubmitActor::PumpDirect() {
 
 bool SubmitActor::PostDirect(uint32_t index, Flow& flow) {
   Target& target = targets_[index];
-  if (target.failed != TransferError::kNone) {
-    while (!flow.queue.empty()) {
-      const Span span = pool_.Front(flow.queue);
-      pool_.PopFront(flow.queue);
-      EndSpan(span, target.failed, false);
-    }
+  if (target.failed() != TransferError::kNone) {
+    FailFlow(flow, target.failed());
     return false;
   }
   if (flow.in_flight >= kSlicesPerTarget || post_out.Room() == 0) return false;
