@@ -66,6 +66,10 @@ size_t SubmitActor::PumpLane(uint32_t lane, uint64_t now) {
 
 bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_t now) {
   OutboundLane& book = lanes_[lane];
+  if (const TransferError error = targets_[target].failed(); error != TransferError::kNone) {
+    FailFlow(flow, error);
+    return false;
+  }
   if (book.offer() != OutboundLane::Offer::kOpen) {
     MoveFlowToDirect(target, flow, DirectReason::kLaneLost);
     return false;
