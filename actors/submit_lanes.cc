@@ -29,6 +29,8 @@ bool SubmitActor::OnLaneReady(const LaneReady& ready) {
 
 bool SubmitActor::OnCloseLane(const CloseLane& close) {
   OutboundLane& book = lanes_[close.lane];
+  if (book.mapping() == nullptr) return true;  // let go of already: a stale lane's peer has died
+  closing_[close.lane] = true;
   planner_.CloseLane(close.lane);
   book.CloseOffers();
   MoveLaneToDirect(close.lane, DirectReason::kLaneLost);
@@ -40,7 +42,6 @@ bool SubmitActor::OnCloseLane(const CloseLane& close) {
       SettlePiece(close.lane, piece);
     });
   }
-  closing_[close.lane] = true;
   TryForgetLane(close.lane);
   return true;
 }
