@@ -15,6 +15,12 @@ constexpr int kLaneShift = 56;
 uint64_t Pack(uint32_t lane, uint64_t sequence) {
   return uint64_t{lane} << kLaneShift | sequence;
 }
+uint32_t LaneOf(const CopyDone& done) {
+  return static_cast<uint32_t>(done.user_data >> kLaneShift);
+}
+uint64_t SequenceOf(const CopyDone& done) {
+  return done.user_data & ((uint64_t{1} << kLaneShift) - 1);
+}
 
 }  // namespace
 
@@ -65,25 +71,27 @@ size_t CopyActor::Poll(uint64_t) {
   engine_.Progress(kCopyBudget);
   std::array<CopyDone, 16> done;
   const size_t count = engine_.Reap(done);
-  for (size_t i = 0; i < count; ++i) {
-    const auto lane = static_cast<uint32_t>(done[i].user_data >> kLaneShift);
-    Publish(lane, done[i].user_data & ((uint64_t{1} << kLaneShift) - 1));
-  }
-  if (count != 0) {
-    FullFence();
-    for (size_t i = 0; i < count; ++i) {
-      lanes_[done[i].user_data >> kLaneShift].mapping->WakeRelay();
-    }
-  }
+  if (count != 0) Publish({done.data(), count});
   return 1;
 }
 
-// The engine has rung the doorbell: the piece is the relay's, the source the caller's.
-void CopyActor::Publish(uint32_t lane, uint64_t sequence) {
-  lanes_[lane].mapping->PublishHead(sequence);
-  rung_out.Send({sequence, lane});
-  copied_out.Send({sequence, lane, CopyOutcome::kRung});
-  --in_flight_;
+// The engine has rung the doorbells: the pieces are the relays', their sources the callers'.
+void CopyActor::Publish(std::span<const CopyDone> done) {
+  uint32_t lanes = 0;
+  for (const CopyDone& piece : done) {
+    const uint32_t lane = LaneOf(piece);
+    lanes_[lane].mapping->PublishHead(SequenceOf(piece));
+    rung_out.Send({SequenceOf(piece), lane});
+    lanes |= 1u << lane;
+  }
+  FullFence();
+  for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
+    if ((lanes >> lane & 1) != 0) lanes_[lane].mapping->WakeRelay();
+  }
+  for (const CopyDone& piece : done) {
+    copied_out.Send({SequenceOf(piece), LaneOf(piece), CopyOutcome::kRung});
+  }
+  in_flight_ -= static_cast<uint32_t>(done.size());
 }
 
 }  // namespace railhop

@@ -1,10 +1,14 @@
 // CopyActor: publishes pieces. It writes the descriptor, has the bytes copied into the peer's slot,
 // and tells the peer: offered -> descriptor committed -> bytes copied -> doorbell -> head (ABI
 // page, "Ring rules"). SubmitActor has taken the ring slot before.
+//
+// Once a piece is reported copied nothing here touches its lane for it any more, so a lane whose
+// pieces have all been reported may be unmapped.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "actors/messages.h"
@@ -43,7 +47,7 @@ class CopyActor : public Actor, private Poller {
   };
 
   size_t Poll(uint64_t now) override;
-  void Publish(uint32_t lane, uint64_t sequence);
+  void Publish(std::span<const CopyDone> done);
 
   CopyEngine& engine_;
   std::array<Lane, kLaneCount> lanes_;
