@@ -30,14 +30,14 @@ CopyActor::CopyActor(std::string name, CopyEngine* engine)
 }
 
 bool CopyActor::OnLaneReady(const LaneReady& ready) {
-  lanes_[ready.lane] = {.mapping = ready.mapping, .writer = {}};
+  lanes_[ready.lane] = {.mapping = ready.mapping, .writer = {}, .closed = false};
   return true;
 }
 
 // SubmitActor answers only when every copy of the lane is done, so there is nothing to wait for
-// here. The mapping is kept for pieces that are still in the edge.
+// here, once. The mapping is kept for pieces that are still in the edge.
 bool CopyActor::OnCloseLane(const CloseLane& close) {
-  lane_closed_out.Send({close.lane});
+  if (!std::exchange(lanes_[close.lane].closed, true)) lane_closed_out.Send({close.lane});
   return true;
 }
 

@@ -44,6 +44,7 @@ class CopyActor : public Actor, private Poller {
   struct Lane {
     const LaneMapping* mapping = nullptr;
     DescriptorWriter writer;
+    bool closed = true;  // CloseLane was answered
   };
 
   size_t Poll(uint64_t now) override;
