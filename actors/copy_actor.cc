@@ -30,7 +30,7 @@ CopyActor::CopyActor(std::string name, CopyEngine* engine)
 }
 
 bool CopyActor::OnLaneReady(const LaneReady& ready) {
-  lanes_[ready.lane] = {.mapping = ready.mapping, .writer = {}, .closed = false};
+  lanes_[ready.lane] = {.mapping = ready.mapping, .closed = false};
   return true;
 }
 
@@ -45,10 +45,9 @@ bool CopyActor::OnCopyPiece(const CopyPiece& piece) {
   Lane& lane = lanes_[piece.lane];
   const LaneMapping& mapping = *lane.mapping;
   Descriptor& descriptor = mapping.descriptor(piece.sequence);
-  const DescriptorError error =
+  if (lane.failed ||
       lane.writer.Prepare(descriptor, SlotIndex(piece.sequence), mapping.relay_epoch(),
-                          piece.target->name, piece.content->plans);
-  if (error != DescriptorError::kNone) {
+                          piece.target->name, piece.content->plans) != DescriptorError::kNone) {
     copied_out.Send({piece.sequence, piece.lane, CopyOutcome::kRefused});
     return true;
   }
@@ -79,6 +78,7 @@ size_t CopyActor::Poll(uint64_t) {
 void CopyActor::Publish(std::span<const CopyDone> done) {
   uint32_t lanes = 0;
   for (const CopyDone& piece : done) {
+    if (piece.status != CopyStatus::kOk) continue;
     const uint32_t lane = LaneOf(piece);
     lanes_[lane].mapping->PublishHead(SequenceOf(piece));
     rung_out.Send({SequenceOf(piece), lane});
@@ -88,10 +88,20 @@ void CopyActor::Publish(std::span<const CopyDone> done) {
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
     if ((lanes >> lane & 1) != 0) lanes_[lane].mapping->WakeRelay();
   }
-  for (const CopyDone& piece : done) {
-    copied_out.Send({SequenceOf(piece), LaneOf(piece), CopyOutcome::kRung});
-  }
+  for (const CopyDone& piece : done) Report(piece);
   in_flight_ -= static_cast<uint32_t>(done.size());
+}
+
+void CopyActor::Report(const CopyDone& done) {
+  Lane& lane = lanes_[LaneOf(done)];
+  CopyOutcome outcome = CopyOutcome::kRung;
+  if (done.status != CopyStatus::kOk) {
+    // Its doorbell was not rung, but that of a later piece would tell the relay to send it.
+    lane.mapping->Revoke(SequenceOf(done));
+    lane.failed = true;
+    outcome = CopyOutcome::kRefused;
+  }
+  copied_out.Send({SequenceOf(done), LaneOf(done), outcome});
 }
 
 }  // namespace railhop

@@ -44,11 +44,13 @@ class CopyActor : public Actor, private Poller {
   struct Lane {
     const LaneMapping* mapping = nullptr;
     DescriptorWriter writer;
-    bool closed = true;  // CloseLane was answered
+    bool closed = true;   // CloseLane was answered
+    bool failed = false;  // a copy failed: publish nothing more
   };
 
   size_t Poll(uint64_t now) override;
   void Publish(std::span<const CopyDone> done);
+  void Report(const CopyDone& done);
 
   CopyEngine& engine_;
   std::array<Lane, kLaneCount> lanes_;
