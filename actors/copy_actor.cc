@@ -30,7 +30,8 @@ CopyActor::CopyActor(std::string name, CopyEngine* engine)
 }
 
 bool CopyActor::OnLaneReady(const LaneReady& ready) {
-  lanes_[ready.lane] = {.mapping = ready.mapping, .closed = false};
+  Lane& lane = lanes_[ready.lane];
+  lane = {.mapping = ready.mapping, .generation = lane.generation + 1, .closed = false};
   return true;
 }
 
@@ -43,6 +44,8 @@ bool CopyActor::OnCloseLane(const CloseLane& close) {
 
 bool CopyActor::OnCopyPiece(const CopyPiece& piece) {
   Lane& lane = lanes_[piece.lane];
+  // SubmitActor heard of the lane first; LaneReady is on its way here, on an edge of its own.
+  if (piece.lane_generation != lane.generation) return false;
   const LaneMapping& mapping = *lane.mapping;
   Descriptor& descriptor = mapping.descriptor(piece.sequence);
   if (lane.failed ||

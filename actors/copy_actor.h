@@ -44,8 +44,9 @@ class CopyActor : public Actor, private Poller {
   struct Lane {
     const LaneMapping* mapping = nullptr;
     DescriptorWriter writer;
-    bool closed = true;   // CloseLane was answered
-    bool failed = false;  // a copy failed: publish nothing more
+    uint32_t generation = 0;  // how many LaneReady there were
+    bool closed = true;       // CloseLane was answered
+    bool failed = false;      // a copy failed: publish nothing more
   };
 
   size_t Poll(uint64_t now) override;

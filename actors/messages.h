@@ -35,6 +35,7 @@ struct CopyPiece {
   const TargetRoute* target;
   uint64_t sequence;
   uint32_t lane;
+  uint32_t lane_generation;  // how many LaneReady of that lane there were, this one's included
 };
 
 // --- CopyActor -> SubmitActor

@@ -8,6 +8,7 @@ void OutboundLane::Open(const LaneMapping* mapping, uint64_t next_sequence) {
   assert(mapping_ == nullptr && in_flight_ == 0);
   mapping_ = mapping;
   offer_ = Offer::kOpen;
+  ++generation_;
   next_sequence_ = next_sequence;
   reaped_ = next_sequence - 1;
 }

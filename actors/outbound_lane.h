@@ -61,6 +61,7 @@ class OutboundLane {
   uint32_t in_flight() const { return in_flight_; }
   uint64_t outstanding_bytes() const { return outstanding_bytes_; }
   uint64_t next_sequence() const { return next_sequence_; }
+  uint32_t generation() const { return generation_; }
 
   // The slot of the next sequence, to cut a piece into. Only with credit.
   RingPiece& NextSlot() { return pieces_[SlotIndex(next_sequence_)]; }
@@ -81,6 +82,7 @@ class OutboundLane {
  private:
   const LaneMapping* mapping_ = nullptr;
   Offer offer_ = Offer::kClosed;
+  uint32_t generation_ = 0;  // how often it was opened
   uint64_t next_sequence_ = 1;
   uint64_t reaped_ = 0;  // every sequence up to here is free again
   uint32_t in_flight_ = 0;

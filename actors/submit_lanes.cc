@@ -94,7 +94,7 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
            &book.NextSlot().content);
   const RingPiece& piece = book.Take(targets_[target].route, now + options_.piece_timeout);
   ++flow.in_flight;
-  copy_out.Send({&piece.content, piece.target, piece.sequence, lane});
+  copy_out.Send({&piece.content, piece.target, piece.sequence, lane, book.generation()});
   ArmPieceDeadline(lane, piece.deadline);
   return true;
 }
