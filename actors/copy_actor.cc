@@ -31,7 +31,8 @@ CopyActor::CopyActor(std::string name, CopyEngine* engine)
 
 bool CopyActor::OnLaneReady(const LaneReady& ready) {
   Lane& lane = lanes_[ready.lane];
-  lane = {.mapping = ready.mapping, .generation = lane.generation + 1, .closed = false};
+  lane = {
+      .mapping = ready.mapping, .writer = {}, .generation = lane.generation + 1, .closed = false};
   return true;
 }
 
