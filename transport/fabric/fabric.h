@@ -101,9 +101,9 @@ class Nic {
   // Waits, for a bounded time, until no request of this NIC touches the range any more.
   virtual absl::Status Deregister(const MemoryKey& key) = 0;
   virtual absl::StatusOr<EndpointId> Connect(const TargetInfo& target) = 0;
-  // Starts to close the endpoint; returns at once. Every request still posted completes, most as
-  // kFlushed. The poster must have stopped using the endpoint. What it held is freed by a later
-  // Connect, once its last completion was consumed.
+  // Starts to close the endpoint; returns at once. Every request posted to it, before or after,
+  // completes, most as kFlushed. What it held is freed by a later Connect, once its last completion
+  // was consumed.
   virtual void Disconnect(EndpointId endpoint) = 0;
 
   // --- Post side.

@@ -51,6 +51,7 @@ absl::Status KeyTable::Remove(uint32_t key, std::chrono::milliseconds timeout) {
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+  FullFence();
   return absl::OkStatus();
 }
 

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/fence.h"
 
 namespace railhop {
 
@@ -50,7 +51,12 @@ class KeyTable {
   // User. The entry, held against removal, if `key` is valid and the range lies inside what it
   // names; else nullptr.
   Entry* Acquire(uint32_t key, uint64_t address, uint64_t length);
-  static void Release(Entry* entry) { entry->users.fetch_sub(1, std::memory_order_release); }
+  static void Release(Entry* entry) {
+    // Owner and user may have mapped the table at two addresses of one process; to ThreadSanitizer
+    // these are unrelated words. The fence it understands (Remove has its partner).
+    FullFence();
+    entry->users.fetch_sub(1, std::memory_order_release);
+  }
 
  private:
   static constexpr uint32_t kIndexMask = kCapacity - 1;

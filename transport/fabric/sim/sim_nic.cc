@@ -101,7 +101,7 @@ SimNic::SimNic(SimNicOptions options)
   chain_.reserve(ring_size_);
   endpoints_[0].queue = std::vector<Request>(std::bit_ceil(options_.send_queue_depth));
   endpoints_[0].closing = true;
-  endpoints_[0].drained = false;
+  endpoints_[0].stage = Stage::kLive;
 }
 
 SimNic::~SimNic() {
@@ -148,10 +148,7 @@ absl::StatusOr<EndpointId> SimNic::Connect(const TargetInfo& target) {
   const uint32_t count = endpoint_count_.load(std::memory_order_relaxed);
   uint32_t index = count;
   for (uint32_t i = 1; i < count; ++i) {
-    Endpoint& old = endpoints_[i];
-    if (!old.drained.load(std::memory_order_acquire)) continue;
-    old.remote.reset();
-    index = std::min(index, i);
+    if (TakeUnused(endpoints_[i])) index = std::min(index, i);
   }
   if (index == endpoints_.size()) {
     return absl::ResourceExhaustedError(fmt::format(
@@ -169,9 +166,29 @@ absl::StatusOr<EndpointId> SimNic::Connect(const TargetInfo& target) {
   const EndpointId old_id = endpoint.id.load(std::memory_order_relaxed);
   const EndpointId id = (old_id == 0 ? index : old_id) + (1u << kIndexBits);
   endpoint.id.store(id, std::memory_order_release);
-  endpoint.drained.store(false, std::memory_order_release);
+  endpoint.stage.store(Stage::kLive, std::memory_order_release);
   endpoint_count_.store(std::max(count, index + 1), std::memory_order_release);
   return id;
+}
+
+// Whether the place is the control thread's. Frees what a drained endpoint held.
+bool SimNic::TakeUnused(Endpoint& endpoint) {
+  Stage drained = Stage::kDrained;
+  if (!endpoint.stage.compare_exchange_strong(drained, Stage::kUnused, std::memory_order_acq_rel)) {
+    return drained == Stage::kUnused;
+  }
+  // Prepare sets its flag, fences and looks at the stage: one of the two sees the other.
+  FullFence();
+  if (preparing_.load(std::memory_order_acquire) ||
+      endpoint.posted.load(std::memory_order_acquire) !=
+          endpoint.retired.load(std::memory_order_acquire)) {
+    endpoint.stage.store(Stage::kDrained, std::memory_order_release);
+    FullFence();
+    WakePoller(0);  // it may have looked in between
+    return false;
+  }
+  endpoint.remote.reset();
+  return true;
 }
 
 void SimNic::Disconnect(EndpointId endpoint) {
@@ -185,8 +202,9 @@ void SimNic::Disconnect(EndpointId endpoint) {
 
 SimNic::Endpoint& SimNic::Find(EndpointId id) {
   const uint32_t index = id & kMaxEndpoints;
-  if (index < endpoints_.size() && endpoints_[index].id.load(std::memory_order_acquire) == id &&
-      !endpoints_[index].drained.load(std::memory_order_acquire)) {
+  if (index < endpoints_.size() &&
+      endpoints_[index].stage.load(std::memory_order_acquire) == Stage::kLive &&
+      endpoints_[index].id.load(std::memory_order_acquire) == id) {
     return endpoints_[index];
   }
   return endpoints_[0];
@@ -206,10 +224,15 @@ size_t SimNic::SendRoom(EndpointId endpoint) const {
 }
 
 bool SimNic::Prepare(const WorkRequest& request) {
+  if (chain_.empty()) {
+    preparing_.store(true, std::memory_order_relaxed);
+    FullFence();
+  }
   Endpoint& endpoint = Find(request.endpoint);
   const uint64_t sequence = endpoint.prepared.load(std::memory_order_relaxed);
   if (sequence - endpoint.retired.load(std::memory_order_acquire) == options_.send_queue_depth ||
       LineRoom() == 0) {
+    if (chain_.empty()) preparing_.store(false, std::memory_order_release);
     return false;
   }
   RequestAt(endpoint, sequence).work = request;
@@ -243,6 +266,7 @@ void SimNic::Submit() {
   }
   chain_.clear();
   line_tail_.store(tail, std::memory_order_release);
+  preparing_.store(false, std::memory_order_release);
   FullFence();
   parker_.WakeIfParked();
   WakePoller(first_event);
@@ -394,19 +418,27 @@ void SimNic::HarvestEndpoint(Endpoint& endpoint, uint64_t now) {
 void SimNic::MarkIfDrained(Endpoint& endpoint) {
   if (!endpoint.closing.load(std::memory_order_acquire) || endpoint.shown != 0 ||
       endpoint.id.load(std::memory_order_relaxed) == 0 ||
-      endpoint.harvested != endpoint.prepared.load(std::memory_order_acquire)) {
+      endpoint.harvested != endpoint.posted.load(std::memory_order_acquire)) {
     return;
   }
   endpoint.retired.store(endpoint.harvested, std::memory_order_release);
-  endpoint.drained.store(true, std::memory_order_release);  // the control thread's from here on
+  endpoint.stage.store(Stage::kDrained, std::memory_order_release);
+}
+
+// Whether the poller may touch the endpoint.
+bool SimNic::Live(Endpoint& endpoint) {
+  Stage stage = endpoint.stage.load(std::memory_order_acquire);
+  if (stage != Stage::kDrained) return stage == Stage::kLive;
+  return endpoint.posted.load(std::memory_order_acquire) !=
+             endpoint.retired.load(std::memory_order_relaxed) &&
+         endpoint.stage.compare_exchange_strong(stage, Stage::kLive, std::memory_order_acq_rel);
 }
 
 void SimNic::Harvest() {
   const uint64_t now = options_.clock.Now();
   const uint32_t count = endpoint_count_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
-    Endpoint& endpoint = endpoints_[i];
-    if (!endpoint.drained.load(std::memory_order_acquire)) HarvestEndpoint(endpoint, now);
+    if (Live(endpoints_[i])) HarvestEndpoint(endpoints_[i], now);
   }
 }
 
@@ -458,10 +490,7 @@ uint64_t SimNic::PrepareToPark() {
   const uint64_t now = options_.clock.Now();
   const uint32_t count = endpoint_count_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
-    Endpoint& endpoint = endpoints_[i];
-    if (!endpoint.drained.load(std::memory_order_acquire)) {
-      time = std::min(time, NextTime(endpoint, now));
-    }
+    if (Live(endpoints_[i])) time = std::min(time, NextTime(endpoints_[i], now));
   }
   if (time != Nic::kNoDeadline) {
     // Unless it was woken meanwhile: then the descriptor is readable already.

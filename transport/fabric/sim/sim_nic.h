@@ -108,7 +108,13 @@ class SimNic : public Nic {
     std::atomic<uint64_t> state{0};
   };
 
+  // Who may change an endpoint's place: kUnused the control thread; kLive poster, poller and mover
+  // use it; kDrained it is closing and nothing is left. The poller takes it back from kDrained if a
+  // late request comes; the control thread takes it only while no chain is being prepared.
+  enum class Stage : uint8_t { kUnused, kLive, kDrained };
+
   struct Endpoint {
+    std::atomic<Stage> stage{Stage::kUnused};
     std::atomic<EndpointId> id{0};
     std::atomic<bool> closing{false};
     std::vector<Request> queue;  // ring by sequence; made by the first Connect of this place
@@ -146,6 +152,7 @@ class SimNic : public Nic {
     return endpoint.queue[sequence & (endpoint.queue.size() - 1)];
   }
   Endpoint& Find(EndpointId id);
+  bool TakeUnused(Endpoint& endpoint);  // control
   uint64_t Cycles(std::chrono::nanoseconds time) const;
   size_t LineRoom() const;  // poster
 
@@ -160,6 +167,7 @@ class SimNic : public Nic {
   bool HasEnded(Endpoint& endpoint, uint64_t sequence, uint64_t now, FabricStatus* status);
   uint64_t NextTime(Endpoint& endpoint, uint64_t now);
   static void MarkIfDrained(Endpoint& endpoint);
+  static bool Live(Endpoint& endpoint);
   // Any thread, after its publication and a FullFence().
   void WakePoller(uint64_t event_time);
 
@@ -179,7 +187,8 @@ class SimNic : public Nic {
 
   // Poster.
   LineModel line_model_;
-  std::vector<LineEntry> chain_;  // prepared since the last Submit
+  std::vector<LineEntry> chain_;        // prepared since the last Submit
+  std::atomic<bool> preparing_{false};  // there are some: no endpoint may change hands
   std::atomic<bool> link_up_{true};
 
   // The line: SPSC ring from the poster to whoever carries out; unused in kModel.

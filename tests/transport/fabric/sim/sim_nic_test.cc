@@ -449,6 +449,28 @@ TEST_F(SimNicTest, EndpointsAreReusedOnceTheirCompletionsAreConsumed) {
   }
 }
 
+TEST_F(SimNicTest, LateRequestsOfAClosedEndpointAreFlushed) {
+  MakeNic(Options());
+  const EndpointId old = endpoint_;
+  ASSERT_TRUE(nic_->Prepare(Write(1, 10)));
+  nic_->Disconnect(old);
+  EXPECT_THAT(Take(*nic_), IsEmpty());  // nothing is posted: the endpoint is drained
+  const EndpointId second = Connect();
+  EXPECT_NE(second, 0u);  // its place is not given away while a chain is being prepared
+  endpoint_ = second;
+  ASSERT_TRUE(nic_->Prepare(Write(2, 10, 4096)));
+  endpoint_ = old;
+  ASSERT_TRUE(nic_->Prepare(Write(3, 10)));
+  nic_->Submit();
+  nic_->Step(10);
+  now_ += 1000;
+  EXPECT_THAT(Take(*nic_), testing::UnorderedElementsAre(Flushed(1), Ok(2, 10), Flushed(3)));
+  EXPECT_FALSE(Arrived(10));
+  Connect();
+  Connect();  // the third and last place is the old one's
+  EXPECT_FALSE(nic_->Connect(target_->info()).ok());
+}
+
 TEST_F(SimNicTest, StaleLineEntriesTouchNoLaterRequest) {
   MakeNic(Options());
   for (uint64_t i = 0; i < 16; ++i) ASSERT_TRUE(nic_->Prepare(Write(i, 10, 4096)));
