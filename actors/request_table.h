@@ -25,11 +25,11 @@ struct Batch {
 
   // SubmitActor's.
   struct Progress {
-    size_t next_request = 0;   // first request not fully routed
-    uint64_t next_offset = 0;  // bytes of it already routed
-    uint64_t total_bytes = 0;  // of the batch, for min_relay_bytes
-    uint64_t bytes_left = 0;   // routed or not, not ended yet
-    uint64_t bytes_done = 0;   // at the target
+    size_t next_request = 0;    // first request not fully routed
+    uint64_t next_offset = 0;   // bytes of it already routed
+    uint64_t known_bytes = 0;   // of the batch, counted no further than min_relay_bytes asks
+    uint64_t bytes_moving = 0;  // routed and not ended yet
+    uint64_t bytes_done = 0;    // at the target
     uint64_t bytes_relayed = 0;
     TransferError error = TransferError::kNone;  // the first one
     // != kNone after deadline, cancel or stop: nothing new is started, and this ends what is not.

@@ -14,7 +14,7 @@ void Count(std::atomic<uint64_t>& counter, uint64_t n) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
 
-// Every byte of a request has to end once, so a request that cannot be counted is refused whole.
+// Neither end wraps, and the opcode is one that is known.
 bool IsSound(const TransferRequest& request) {
   const auto source = reinterpret_cast<uint64_t>(request.source);
   return request.length <= UINT64_MAX - request.target_address &&
@@ -65,21 +65,25 @@ bool SubmitActor::IsUnderWay(BatchId id) const {
 
 void SubmitActor::StartBatch(uint32_t index) {
   Batch& batch = table_.at(index);
-  Batch::Progress& progress = batch.progress;
-  bool sound = true;
-  for (const TransferRequest& request : batch.requests) {
-    sound = sound && IsSound(request) && request.length <= UINT64_MAX - progress.total_bytes;
-    if (sound) progress.total_bytes += request.length;
-  }
   live_[index] = true;
   ++batches_;
-  progress.bytes_left = progress.total_bytes;
-  if (!sound || stopping_) {
-    progress.error = sound ? TransferError::kStopping : TransferError::kInvalidRequest;
+  if (stopping_) {
+    batch.progress.error = TransferError::kStopping;
     return FinishBatch(index);
   }
-  if (progress.bytes_left == 0) return FinishBatch(index);
+  batch.progress.known_bytes = CountBytes(batch);
   PushActive(index);
+}
+
+// A batch can have hundreds of thousands of requests: they are not all looked at to learn whether
+// it is a small one.
+uint64_t SubmitActor::CountBytes(const Batch& batch) const {
+  uint64_t bytes = 0;
+  for (const TransferRequest& request : batch.requests) {
+    if (bytes >= options_.routes.min_relay_bytes) break;
+    bytes += std::min(request.length, UINT64_MAX - bytes);
+  }
+  return bytes;
 }
 
 // One turn for each batch that has something left to route, so that a batch which waits for room
@@ -132,7 +136,7 @@ bool SubmitActor::RouteSome(uint32_t index, size_t* budget) {
     progress.next_offset = 0;
     ++progress.next_request;
   }
-  if (progress.bytes_left == 0) FinishBatch(index);
+  if (IsOver(batch)) FinishBatch(index);
   return true;
 }
 
@@ -144,9 +148,10 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
   const uint64_t left = request.length - offset;
   const auto fail = [&](TransferError error) {
     progress.next_offset = request.length;
-    EndBytes(index, left, error, false);
+    NoteError(index, error);
     return true;
   };
+  if (!IsSound(request)) return fail(TransferError::kInvalidRequest);
   if (request.target == 0 || request.target > kMaxTargets)
     return fail(TransferError::kUnknownTarget);
   Target& target = targets_[request.target - 1];
@@ -165,7 +170,7 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
             .batch = index,
             .is_read = request.opcode == Opcode::kRead};
   const RoutePlanner::Route route =
-      planner_.Plan(*target.route, *buffer, request.opcode, region->staging, progress.total_bytes);
+      planner_.Plan(*target.route, *buffer, request.opcode, region->staging, progress.known_bytes);
   // With several lanes to alternate over, a request is dealt out in pieces.
   if (route.lane_count > 1) span.length = std::min(span.length, options_.max_piece_bytes);
   const bool relayed = route.reason == DirectReason::kNone && !target.suspect;
@@ -174,6 +179,7 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
   if (!(relayed ? PushRelayed(route, target, span) : PushDirect(target, span, reason)))
     return false;
   progress.next_offset += span.length;
+  progress.bytes_moving += span.length;
   region->in_flight += span.length;
   return true;
 }
@@ -201,24 +207,27 @@ bool SubmitActor::PushDirect(Target& target, const Span& span, DirectReason reas
   return true;
 }
 
-void SubmitActor::EndBytes(uint32_t index, uint64_t bytes, TransferError error, bool relayed) {
-  Batch::Progress& progress = table_.at(index).progress;
-  progress.bytes_left -= bytes;
-  if (error == TransferError::kNone) {
-    progress.bytes_done += bytes;
-    if (relayed) progress.bytes_relayed += bytes;
-    Count(relayed ? stats_.bytes_relayed : stats_.bytes_direct, bytes);
-  } else if (progress.error == TransferError::kNone) {
-    progress.error = error;
-  }
+bool SubmitActor::IsOver(const Batch& batch) const {
+  return batch.progress.next_request == batch.requests.size() && batch.progress.bytes_moving == 0;
+}
+
+void SubmitActor::NoteError(uint32_t index, TransferError error) {
+  TransferError& first = table_.at(index).progress.error;
+  if (first == TransferError::kNone) first = error;
 }
 
 void SubmitActor::EndSpan(const Span& span, TransferError error, bool relayed) {
+  Batch& batch = table_.at(span.batch);
   span.region->in_flight -= span.length;
-  EndBytes(span.batch, span.length, error, relayed);
-  const Batch& batch = table_.at(span.batch);
-  const bool routed = batch.progress.next_request == batch.requests.size();
-  if (batch.progress.bytes_left == 0 && routed) FinishBatch(span.batch);
+  batch.progress.bytes_moving -= span.length;
+  if (error == TransferError::kNone) {
+    batch.progress.bytes_done += span.length;
+    if (relayed) batch.progress.bytes_relayed += span.length;
+    Count(relayed ? stats_.bytes_relayed : stats_.bytes_direct, span.length);
+  } else {
+    NoteError(span.batch, error);
+  }
+  if (IsOver(batch)) FinishBatch(span.batch);
 }
 
 // Nothing of the batch can land any more and its source is no longer read.
@@ -255,7 +264,7 @@ bool SubmitActor::OnDeadlineExpired(const DeadlineExpired& expired) {
 void SubmitActor::Abandon(uint32_t index, TransferError error) {
   Batch::Progress& progress = table_.at(index).progress;
   progress.abandoned = error;
-  ++progress.bytes_left;  // it cannot be over while we are at it
+  ++progress.bytes_moving;  // it cannot be over while we are at it
   RemoveActive(index);
   DropUnrouted(index, error);
   for (Outlet& outlet : outlets_) {
@@ -271,25 +280,24 @@ void SubmitActor::Abandon(uint32_t index, TransferError error) {
       if (CarriesAbandoned(piece)) TryRevoke(lane, piece);
     });
   }
-  --progress.bytes_left;
-  if (progress.bytes_left == 0) return FinishBatch(index);
+  --progress.bytes_moving;
+  if (IsOver(table_.at(index))) return FinishBatch(index);
   if (error == TransferError::kCanceled) return;
   const TransferError first = std::exchange(progress.error, error);
   RequestTable::Publish(table_.at(index), BatchState::kTimeout);
   progress.error = first;
 }
 
-// The requests that were never routed end here.
+// What was never routed ends here.
 void SubmitActor::DropUnrouted(uint32_t index, TransferError error) {
   Batch& batch = table_.at(index);
-  uint64_t dropped = 0;
-  for (size_t i = batch.progress.next_request; i < batch.requests.size(); ++i) {
-    dropped += batch.requests[i].length;
-  }
-  dropped -= batch.progress.next_offset;
+  const auto first = batch.requests.begin() + static_cast<ptrdiff_t>(batch.progress.next_request);
+  const bool dropped = std::any_of(first, batch.requests.end(), [](const TransferRequest& request) {
+    return request.length != 0;
+  });
   batch.progress.next_request = batch.requests.size();
   batch.progress.next_offset = 0;
-  if (dropped != 0) EndBytes(index, dropped, error, false);
+  if (dropped) NoteError(index, error);
 }
 
 void SubmitActor::OnControl(const ControlMessage& message) {

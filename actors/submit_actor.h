@@ -118,11 +118,13 @@ class SubmitActor : public Actor, private Poller {
   bool RoutePart(uint32_t index, const TransferRequest& request);
   bool PushRelayed(const RoutePlanner::Route& route, Target& target, const Span& span);
   bool PushDirect(Target& target, const Span& span, DirectReason reason);
-  void EndBytes(uint32_t index, uint64_t bytes, TransferError error, bool relayed);
+  bool IsOver(const Batch& batch) const;
+  void NoteError(uint32_t index, TransferError error);
   void EndSpan(const Span& span, TransferError error, bool relayed);
   void FinishBatch(uint32_t index);
   void Abandon(uint32_t index, TransferError error);
   void DropUnrouted(uint32_t index, TransferError error);
+  uint64_t CountBytes(const Batch& batch) const;
 
   // submit_lanes.cc: lanes and direct slices
   size_t PumpLane(uint32_t lane, uint64_t now);
