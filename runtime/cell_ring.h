@@ -6,10 +6,11 @@
 // handler of that message. The consumer's position goes back as `credit_` (release / acquire), so a
 // cell is overwritten only after its handler has returned.
 //
-// Lazy credit: the consumer publishes its position every CreditInterval() cells and before it parks
-// (PublishCredit). An emptied ring can hold back fewer than CreditInterval() cells of room, at most
-// half of it, so a producer that wants no more than half of the ring at once never waits for credit
-// that nobody will send.
+// Lazy credit: the consumer publishes its position every CreditInterval() cells, in the middle of a
+// drain too, and before it parks (PublishCredit). An emptied ring can hold back fewer than
+// CreditInterval() cells of room, at most half of it, so a producer that wants no more than half of
+// the ring at once never waits for credit that nobody will send. An edge that must never be found
+// full needs that much more than what can be in flight: CapacityForWindow().
 //
 // Stamps: every `stamp_every`-th position carries its producer's cycle counter beside the ring,
 // from which the consumer takes the queue wait. Stamping each message would cost 3.5 % (measured).
@@ -52,10 +53,9 @@ class CellRing {
     while (taken < budget && !Empty()) {
       if (!handler(cells_[head_ & mask_].template Load<T>())) break;
       if ((head_ & stamp_mask_) == 0) on_stamp(stamps_[StampIndex(head_)]);
-      ++head_;
+      Pop();
       ++taken;
     }
-    if (head_ - published_ >= credit_interval_) PublishCredit();
     return taken;
   }
   template <class Handler>

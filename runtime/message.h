@@ -48,4 +48,13 @@ constexpr size_t CreditInterval(size_t capacity) {
   return capacity / 2 < 16 ? capacity / 2 : 16;
 }
 
+// The capacity of an edge that is never found full although its producer sends again for each
+// message whose handling it heard of, as long as at most `window` are in flight: room for those,
+// and for what the consumer has taken without saying so.
+constexpr size_t CapacityForWindow(size_t window) {
+  size_t capacity = 2;
+  while (capacity < window + CreditInterval(capacity)) capacity *= 2;
+  return capacity;
+}
+
 }  // namespace railhop

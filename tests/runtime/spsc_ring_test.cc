@@ -149,6 +149,36 @@ TEST(SpscRingTest, CreditOfALargeRingIsPublishedEvery16Cells) {
   EXPECT_EQ(ring.Room(), 16U);
 }
 
+TEST(SpscRingTest, CreditIsPublishedInTheMiddleOfADrain) {
+  SpscRing<Item> ring(8);
+  ASSERT_EQ(Fill(ring), 8U);
+  std::vector<size_t> room;
+  ring.Drain(16, [&](const Item&) {
+    room.push_back(ring.Room(8));
+    return true;
+  });
+  EXPECT_THAT(room, ElementsAre(0, 0, 0, 0, 4, 4, 4, 4));
+}
+
+TEST(SpscRingTest, AnEdgeWithTheCapacityForItsWindowIsNeverFoundFull) {
+  EXPECT_EQ(CapacityForWindow(1), 2U);
+  EXPECT_EQ(CapacityForWindow(4), 8U);
+  EXPECT_EQ(CapacityForWindow(5), 16U);
+  EXPECT_EQ(CapacityForWindow(18), 64U);
+  EXPECT_EQ(CapacityForWindow(48), 64U);
+  for (size_t window = 1; window <= 70; ++window) {
+    SpscRing<Item> ring(CapacityForWindow(window));
+    for (uint64_t i = 0; i < window; ++i) ASSERT_TRUE(ring.TryPush({i}));
+    // The worst that can happen: each is sent again while its own handler runs.
+    size_t refused = 0;
+    ring.Drain(1'000, [&](const Item& item) {
+      refused += ring.TryPush(Item(item)) ? 0 : 1;
+      return true;
+    });
+    EXPECT_EQ(refused, 0U) << "window " << window;
+  }
+}
+
 TEST(SpscRingTest, PublishCreditTellsAllRoomThereIs) {
   SpscRing<Item> ring(8);
   ASSERT_EQ(Fill(ring), 8U);
