@@ -34,7 +34,9 @@ struct Batch {
     TransferError error = TransferError::kNone;  // the first one
     // != kNone after deadline, cancel or stop: nothing new is started, and this ends what is not.
     TransferError abandoned = TransferError::kNone;
-    uint32_t next_active = UINT32_MAX;  // link in SubmitActor's list of batches to route
+    // Links in SubmitActor's list of batches to route.
+    uint32_t next_active = UINT32_MAX;
+    uint32_t previous_active = UINT32_MAX;
   } progress;
 
   // Published by SubmitActor. `state` is a futex word: generation << 8 | BatchState, so that who

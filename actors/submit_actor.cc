@@ -72,7 +72,7 @@ void SubmitActor::StartBatch(uint32_t index) {
     return FinishBatch(index);
   }
   batch.progress.known_bytes = CountBytes(batch);
-  PushActive(index);
+  active_.PushBack(index);
 }
 
 // A batch can have hundreds of thousands of requests: they are not all looked at to learn whether
@@ -86,41 +86,26 @@ uint64_t SubmitActor::CountBytes(const Batch& batch) const {
   return bytes;
 }
 
-// One turn for each batch that has something left to route, so that a batch which waits for room
-// holds up no other.
+// One turn for each batch that has something left to route. Those that got nothing this time, for
+// want of room, come first next time, and those that did come last: what comes free goes round.
 size_t SubmitActor::RouteBatches() {
   size_t budget = kRouteBudget;
-  const uint32_t last = last_active_;
-  for (uint32_t index = first_active_; index != kNone && budget != 0;) {
-    const bool was_last = index == last;
-    PopActive();
-    if (!RouteSome(index, &budget)) PushActive(index);
-    if (was_last) break;
-    index = first_active_;
+  size_t work = 0;
+  BatchList served(&table_);
+  const uint32_t last = active_.last();
+  while (!active_.empty() && budget != 0) {
+    const uint32_t index = active_.PopFront();
+    const size_t before = budget;
+    const bool routed = RouteSome(index, &budget);
+    work += before - budget;
+    if (!routed) {
+      (before == budget ? active_ : served).PushBack(index);
+      if (before == budget) --budget;  // a look costs something, too
+    }
+    if (index == last) break;
   }
-  return kRouteBudget - budget;
-}
-
-void SubmitActor::PushActive(uint32_t index) {
-  table_.at(index).progress.next_active = kNone;
-  (first_active_ == kNone ? first_active_ : table_.at(last_active_).progress.next_active) = index;
-  last_active_ = index;
-}
-
-void SubmitActor::PopActive() {
-  first_active_ = table_.at(first_active_).progress.next_active;
-  if (first_active_ == kNone) last_active_ = kNone;
-}
-
-void SubmitActor::RemoveActive(uint32_t index) {
-  const uint32_t last = last_active_;
-  for (uint32_t at = first_active_; at != kNone;) {
-    const bool was_last = at == last;
-    PopActive();
-    if (at != index) PushActive(at);
-    if (was_last) break;
-    at = first_active_;
-  }
+  active_.Append(served);
+  return work;
 }
 
 // True when every request of the batch has been routed; it may be over then, and not ours any more.
@@ -184,15 +169,22 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
   return true;
 }
 
+// A flow may hold as many spans as it leaves free: one that does not move keeps half of the pool at
+// most, a second one a quarter, and the other targets go on.
+bool SubmitActor::Push(uint32_t outlet, uint32_t target, const Span& span) {
+  return outlets_[outlet].flow(target).queue.count < pool_.available() &&
+         outlets_[outlet].Push(pool_, target, span);
+}
+
 bool SubmitActor::PushRelayed(const RoutePlanner::Route& route, Target& target, const Span& span) {
   const uint32_t lane = route.lanes[target.turn % route.lane_count];
-  if (!outlets_[lane].Push(pool_, target.route->index, span)) return false;
+  if (!Push(lane, target.route->index, span)) return false;
   ++target.turn;
   return true;
 }
 
 bool SubmitActor::PushDirect(Target& target, const Span& span, DirectReason reason) {
-  if (!outlets_[kDirectLane].Push(pool_, target.route->index, span)) return false;
+  if (!Push(kDirectLane, target.route->index, span)) return false;
   Count(stats_.direct[static_cast<size_t>(reason)], 1);
   if (reason != DirectReason::kNoPeer || !want_out.connected()) return true;
   // Ask for a peer once a second at most, and never wait for the answer.
@@ -265,7 +257,7 @@ void SubmitActor::Abandon(uint32_t index, TransferError error) {
   Batch::Progress& progress = table_.at(index).progress;
   progress.abandoned = error;
   ++progress.bytes_moving;  // it cannot be over while we are at it
-  RemoveActive(index);
+  active_.Remove(index);
   DropUnrouted(index, error);
   for (Outlet& outlet : outlets_) {
     outlet.EachFlow([&](uint32_t, Flow& flow) {

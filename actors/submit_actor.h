@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/batch_list.h"
 #include "actors/messages.h"
 #include "actors/outbound_lane.h"
 #include "actors/outlet.h"
@@ -101,7 +102,6 @@ class SubmitActor : public Actor, private Poller {
     uint64_t turn = 0;       // alternates over lanes and NICs
     uint64_t wanted_at = 0;  // cycles: when a peer was last asked for
   };
-  static constexpr uint32_t kNone = UINT32_MAX;
 
   // Poller: routes, then fills the ring slots and the direct window.
   size_t Poll(uint64_t now) override;
@@ -110,12 +110,10 @@ class SubmitActor : public Actor, private Poller {
   // submit_actor.cc: batches
   bool IsUnderWay(BatchId id) const;
   void StartBatch(uint32_t index);
-  void PushActive(uint32_t index);
-  void PopActive();
-  void RemoveActive(uint32_t index);
   size_t RouteBatches();
   bool RouteSome(uint32_t index, size_t* budget);
   bool RoutePart(uint32_t index, const TransferRequest& request);
+  bool Push(uint32_t outlet, uint32_t target, const Span& span);
   bool PushRelayed(const RoutePlanner::Route& route, Target& target, const Span& span);
   bool PushDirect(Target& target, const Span& span, DirectReason reason);
   bool IsOver(const Batch& batch) const;
@@ -159,10 +157,9 @@ class SubmitActor : public Actor, private Poller {
   std::array<bool, kLaneCount> deadline_armed_{};
   Slab<DirectSlice> direct_{kDirectWindow};
 
-  std::vector<bool> live_;         // by batch: started and not over
-  uint32_t batches_ = 0;           // how many of them
-  uint32_t first_active_ = kNone;  // batches with something left to route
-  uint32_t last_active_ = kNone;
+  std::vector<bool> live_;       // by batch: started and not over
+  uint32_t batches_ = 0;         // how many of them
+  BatchList active_{&table_};    // batches with something left to route
   uint32_t waiting_pieces_ = 0;  // RingPiece::waiting
   uint64_t next_credit_check_ = kNever;
   bool stopping_ = false;
