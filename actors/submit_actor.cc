@@ -47,7 +47,7 @@ size_t SubmitActor::Poll(uint64_t now) {
 bool SubmitActor::OnBatchCommand(const BatchCommand& command) {
   const auto index = static_cast<uint32_t>(command.batch.value);
   if (command.kind == BatchCommand::kCancel) {
-    if (IsUnderWay(command.batch)) Abandon(index, TransferError::kCanceled);
+    if (IsLive(command.batch)) Abandon(index, TransferError::kCanceled);
     return true;
   }
   // Its deadline must be watched before anything of it moves.
@@ -56,11 +56,9 @@ bool SubmitActor::OnBatchCommand(const BatchCommand& command) {
   return true;
 }
 
-// Whether the id is of a batch that is not over and not being given up.
-bool SubmitActor::IsUnderWay(BatchId id) const {
-  const Batch* batch = table_.Find(id);
-  return batch != nullptr && live_[static_cast<uint32_t>(id.value)] &&
-         batch->progress.abandoned == TransferError::kNone;
+// Whether the id is of a batch that was started and is not over.
+bool SubmitActor::IsLive(BatchId id) const {
+  return table_.Find(id) != nullptr && live_[static_cast<uint32_t>(id.value)];
 }
 
 void SubmitActor::StartBatch(uint32_t index) {
@@ -241,7 +239,7 @@ void SubmitActor::FinishBatch(uint32_t index) {
 
 bool SubmitActor::OnDeadlineExpired(const DeadlineExpired& expired) {
   if (expired.slot < table_.capacity()) {
-    if (IsUnderWay({expired.token})) Abandon(expired.slot, TransferError::kDeadline);
+    if (IsLive({expired.token})) GiveUp(expired.slot, TransferError::kDeadline);
     return true;
   }
   const uint32_t lane = expired.slot - table_.capacity();
@@ -251,10 +249,10 @@ bool SubmitActor::OnDeadlineExpired(const DeadlineExpired& expired) {
 }
 
 // Starts nothing new of the batch and takes back what can be taken back. What cannot, a slice on
-// the wire or a piece the relay has taken, ends by its completion; until then the batch shows
-// TIMEOUT, unless it was cancelled.
+// the wire or a piece the relay has taken, ends by its completion.
 void SubmitActor::Abandon(uint32_t index, TransferError error) {
   Batch::Progress& progress = table_.at(index).progress;
+  if (progress.abandoned != TransferError::kNone) return;
   progress.abandoned = error;
   ++progress.bytes_moving;  // it cannot be over while we are at it
   active_.Remove(index);
@@ -273,11 +271,18 @@ void SubmitActor::Abandon(uint32_t index, TransferError error) {
     });
   }
   --progress.bytes_moving;
-  if (IsOver(table_.at(index))) return FinishBatch(index);
-  if (error == TransferError::kCanceled) return;
-  const TransferError first = std::exchange(progress.error, error);
-  RequestTable::Publish(table_.at(index), BatchState::kTimeout);
-  progress.error = first;
+  if (IsOver(table_.at(index))) FinishBatch(index);
+}
+
+// Its caller waits no longer, whatever happened to it before: a batch that can still land shows
+// TIMEOUT until it is over.
+void SubmitActor::GiveUp(uint32_t index, TransferError error) {
+  Abandon(index, error);
+  if (!live_[index]) return;
+  Batch& batch = table_.at(index);
+  const TransferError first = std::exchange(batch.progress.error, error);
+  RequestTable::Publish(batch, BatchState::kTimeout);
+  batch.progress.error = first;
 }
 
 // What was never routed ends here.
@@ -320,9 +325,7 @@ bool SubmitActor::OnTargetFailed(const TargetFailed& failed) {
 void SubmitActor::OnFlush() {
   stopping_ = true;
   for (uint32_t index = 0; index < table_.capacity(); ++index) {
-    if (live_[index] && table_.at(index).progress.abandoned == TransferError::kNone) {
-      Abandon(index, TransferError::kStopping);
-    }
+    if (live_[index]) GiveUp(index, TransferError::kStopping);
   }
   flushed_ = true;
 }

@@ -108,7 +108,7 @@ class SubmitActor : public Actor, private Poller {
   uint64_t NextPoll(uint64_t) override { return next_credit_check_; }
 
   // submit_actor.cc: batches
-  bool IsUnderWay(BatchId id) const;
+  bool IsLive(BatchId id) const;
   void StartBatch(uint32_t index);
   size_t RouteBatches();
   bool RouteSome(uint32_t index, size_t* budget);
@@ -121,6 +121,7 @@ class SubmitActor : public Actor, private Poller {
   void EndSpan(const Span& span, TransferError error, bool relayed);
   void FinishBatch(uint32_t index);
   void Abandon(uint32_t index, TransferError error);
+  void GiveUp(uint32_t index, TransferError error);
   void DropUnrouted(uint32_t index, TransferError error);
   uint64_t CountBytes(const Batch& batch) const;
 
