@@ -1,0 +1,123 @@
+// The configuration of a rank as plain values, and how it is read.
+//
+//   RankConfig config;
+//   if (!LoadRankConfig(text, "rank0.textproto", getenv, &config, &error)) ...
+//
+// Fields, defaults and ranges are explained in docs/configuration.md; the text form is
+// proto/runtime_config.proto. Neither protobuf nor Abseil shows here.
+// Threads: pure functions, no state; nothing is logged. Errors are a false return and a text that
+// says where, what and what would be right. What only switches relaying off is not an error: see
+// PxnConfig::off_reason and RankConfig::warnings.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace railhop {
+
+enum class NicKind { kSim };
+
+struct NicConfig {
+  std::string name;
+  std::string rail;    // after the rail map; never empty in a loaded config
+  int numa_node = -1;  // -1: unknown
+  NicKind kind = NicKind::kSim;
+  uint64_t line_rate_bytes_per_s = 25'000'000'000;
+  uint64_t base_delay_ns = 3000;
+  bool model_only = false;  // keeps the clock, moves no bytes
+  uint32_t queue_depth = 256;
+};
+
+struct PxnConfig {
+  bool enable = false;
+  std::string group_id;
+  std::map<std::string, std::string> rail_map;  // NIC name -> rail name, of any host
+  uint64_t inflight_depth = 4;                  // pieces of 8 MiB
+  uint64_t credit_timeout_ms = 1000;
+  uint64_t heartbeat_timeout_ms = 3000;
+  bool preattach = false;
+  uint64_t min_relay_bytes = 0;
+  uint64_t max_piece_bytes = 8 << 20;
+  uint64_t heartbeat_ms = 500;
+  uint64_t lane_grace_ms = 200;
+  uint64_t probe_timeout_ms = 100;
+  uint64_t fabric_drain_ms = 10;
+  uint64_t doorbell_poll_us = 50;
+
+  // Why this rank takes no part in relaying; empty when it does. Every value above may then be a
+  // default instead of what was asked for.
+  std::string off_reason;
+};
+
+enum class ActorKind { kSubmit, kCopy, kRelayPost, kCqPoll, kPeer, kWatchdog, kEndpoint };
+inline constexpr int kActorKinds = 7;
+const char* ActorKindName(ActorKind kind);  // "submit", ..., "endpoint"
+
+enum class LayoutPreset { kAuto, kOneCore, kTwoCore, kFourCore, kPerNic };
+// "auto", "one_core", "two_core", "four_core", "per_nic".
+const char* LayoutPresetName(LayoutPreset preset);
+bool ParseLayoutPreset(std::string_view name, LayoutPreset* preset);
+
+enum class ReactorIdle { kBusy, kAdaptive, kEvent };
+
+struct ReactorConfig {
+  std::string name = {};
+  int core = -1;             // -1: not pinned
+  bool pin_required = true;  // false: not being pinned is only a warning
+  ReactorIdle idle = ReactorIdle::kAdaptive;
+  std::optional<uint32_t> spin_us =
+      {};                  // RankConfig::spin_us if unset; always set by ResolveLayout
+  std::string where = {};  // "FILE:LINE: ", for messages
+};
+
+struct PlacementConfig {
+  ActorKind actor = ActorKind::kSubmit;
+  std::string reactor = {};
+  std::string where = {};
+};
+
+struct RankConfig {
+  std::string name;
+  std::vector<NicConfig> nics;
+  std::string sim_directory;
+  std::string registry_root = "/dev/shm";
+  bool host_staging = true;
+  PxnConfig pxn;
+
+  uint64_t batch_timeout_ms = 30'000;
+  uint64_t piece_timeout_ms = 5'000;
+  uint64_t slice_size = 65'536;
+
+  LayoutPreset layout = LayoutPreset::kAuto;
+  uint32_t ranks_on_host = 1;
+  std::optional<uint32_t> local_rank;
+  std::optional<uint32_t> spin_us;  // unset: 50, or 2000 when virtualised
+  std::vector<ReactorConfig> reactors;
+  std::vector<PlacementConfig> placement;
+
+  uint32_t submission_queue = 1024;
+  uint32_t completion_queue = 1024;
+  uint32_t edge = 256;
+  uint32_t trace_sample_every = 64;
+
+  // For the log, one line each: what was asked for and is not done.
+  std::vector<std::string> warnings;
+};
+
+// Like std::getenv: nullptr for a variable that is not set.
+using GetEnvironment = std::function<const char*(const char* name)>;
+
+// Reads the text, lets the environment override it, and checks everything that does not depend on
+// the machine. `name` stands for the text in messages.
+bool LoadRankConfig(std::string_view text, std::string_view name, const GetEnvironment& environment,
+                    RankConfig* config, std::string* error);
+
+// The name of the registry group: that of the config, marked for ranks that stage in host memory.
+std::string RegistryGroup(const RankConfig& config);
+
+}  // namespace railhop

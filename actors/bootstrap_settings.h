@@ -1,0 +1,60 @@
+// The settings that the config text's pxn block and the environment share: one table of names,
+// types, ranges and defaults, which reads them from either and explains what it refuses.
+//
+// Threads: pure functions over a PxnConfig.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/bootstrap_config.h"
+
+namespace railhop {
+
+struct PxnSetting {
+  enum class Type { kBool, kNumber, kGroupId, kRailMap };
+
+  const char* field;        // in the pxn block
+  const char* environment;  // nullptr: has none
+  Type type;
+  uint64_t min, max;  // of a kNumber; of the length of a kGroupId
+  const char* default_value;
+  const char* help;
+  // The member it sets: the one of its type.
+  bool PxnConfig::*flag = nullptr;
+  uint64_t PxnConfig::*number = nullptr;
+};
+
+std::span<const PxnSetting> PxnSettings();
+// "1..64", "true or false", ...
+std::string AllowedRange(const PxnSetting& setting);
+
+// Collects values of settings; a later one, valid or not, takes the place of an earlier one.
+class PxnSettingsReader {
+ public:
+  explicit PxnSettingsReader(PxnConfig* pxn) : pxn_(pxn) {}
+
+  // `source` names where the value is from, as in "rank0.textproto:7: pxn.group_id".
+  void Set(const PxnSetting& setting, const std::string& source, const std::string& value);
+  void SetFromEnvironment(const GetEnvironment& environment);
+
+  // What was wrong with each value that is still refused, in the table's order.
+  std::vector<std::string> Errors() const;
+
+ private:
+  PxnConfig* const pxn_;
+  std::map<const PxnSetting*, std::string> errors_;
+};
+
+// Everything about relaying that needs the whole config: rails of the NICs, group id, and with them
+// whether this rank takes part. `errors` are those of the reader.
+void FinishPxn(const std::vector<std::string>& errors, RankConfig* config);
+
+// MC_TRANSFER_TIMEOUT, in seconds.
+void ApplyTransferTimeout(const GetEnvironment& environment, RankConfig* config);
+
+}  // namespace railhop
