@@ -51,7 +51,10 @@ bool SubmitActor::OnBatchCommand(const BatchCommand& command) {
     return true;
   }
   // Its deadline must be watched before anything of it moves.
-  if (!deadline_out.TrySend({table_.at(index).deadline, command.batch.value, index})) return false;
+  if (!stopping_ &&
+      !deadline_out.TrySend({table_.at(index).deadline, command.batch.value, index})) {
+    return false;
+  }
   StartBatch(index);
   return true;
 }
