@@ -40,7 +40,7 @@ struct CqPollStats {
   std::array<std::atomic<uint64_t>, kRelayStatuses> pieces_refused{};  // by -RelayStatus
 };
 
-class CqPollActor : public Actor, private Poller {
+class CqPollActor : public Actor, public Poller {
  public:
   struct Options {
     ControlBlock* control = nullptr;  // this rank's own; nullptr: it relays for nobody
@@ -63,6 +63,12 @@ class CqPollActor : public Actor, private Poller {
   bool Drained() const override { return flushed_ || (active_jobs_ == 0 && rung_pieces_ == 0); }
   // Jobs are ended by their poster, which stops before; a rung piece may never be.
   void OnFlush() override { flushed_ = true; }
+
+  // Poller
+  size_t Poll(uint64_t now) override;
+  void OnPark() override;
+  void OnUnpark() override;
+  uint64_t NextPoll(uint64_t now) override;
 
   OutPort<SliceDone> slice_out;
   OutPort<JobDone> job_out;
@@ -87,12 +93,6 @@ class CqPollActor : public Actor, private Poller {
     uint32_t rung = 0;  // slots, as bits, whose completion is still to come
     std::array<uint64_t, kSlotsPerLane> sequences{};
   };
-
-  // Poller
-  size_t Poll(uint64_t now) override;
-  void OnPark() override;
-  void OnUnpark() override;
-  uint64_t NextPoll(uint64_t now) override;
 
   size_t PollNic(uint32_t nic);
   bool TakeCompletion(const NicCompletion& completion, size_t* slices);

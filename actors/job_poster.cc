@@ -27,8 +27,11 @@ EndpointId JobPoster::OpenEndpoint(const TargetRoute& route, uint32_t nic) const
 
 bool JobPoster::HasRoom(const TargetRoute& route, uint32_t nic) const {
   const EndpointId id = OpenEndpoint(route, nic);
-  const uint32_t begun = endpoints_[Position(route.index, nic)].begun;
-  return begun < nics_[nic]->send_queue_depth() / 2 && nics_[nic]->SendRoom(id) >= begun + 2;
+  const Endpoint& endpoint = endpoints_[Position(route.index, nic)];
+  const uint32_t jobs = endpoint.begun + endpoint.waiting;
+  // One request for the end of each job, and one more for each to begin with.
+  return jobs < nics_[nic]->send_queue_depth() / 2 &&
+         nics_[nic]->SendRoom(id) >= jobs + endpoint.waiting + 2;
 }
 
 uint32_t JobPoster::Start(uint32_t index, const Job& job, uint64_t now) {
@@ -42,6 +45,7 @@ uint32_t JobPoster::Start(uint32_t index, const Job& job, uint64_t now) {
   ++record.generation;
   Endpoint& endpoint = EndpointOf(record);
   if (endpoint.jobs++ == 0) endpoint.progress = now;
+  ++endpoint.waiting;
   Append(index);
   return JobTag::Make(index, record.generation);
 }
@@ -107,6 +111,7 @@ bool JobPoster::PostRequest(uint32_t index) {
   if (!prepared) return false;
   record.cutter = cutter;
   endpoint.begun = begun;
+  if (!record.begun) --endpoint.waiting;
   endpoint.unsignaled = signaled ? 0 : endpoint.unsignaled + 1;
   record.begun = true;
   touched_[job.nic] = true;
@@ -133,11 +138,9 @@ bool JobPoster::Seal(uint32_t index) {
        .user_data = JobTag{.job = JobTag::Make(index, record.generation), .last = true, .cut = true}
                         .ToWord()});
   if (!prepared) return false;
-  if (record.begun) {
-    Endpoint& endpoint = EndpointOf(record);
-    --endpoint.begun;
-    endpoint.unsignaled = 0;
-  }
+  Endpoint& endpoint = EndpointOf(record);
+  --(record.begun ? endpoint.begun : endpoint.waiting);
+  if (record.begun) endpoint.unsignaled = 0;
   touched_[job.nic] = true;
   record.state = State::kSealed;
   return true;

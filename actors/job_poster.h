@@ -55,7 +55,7 @@ class JobPoster {
   bool idle() const { return head_ == kNone; }
   // The endpoint to use; 0: not connected, or closed.
   EndpointId OpenEndpoint(const TargetRoute& route, uint32_t nic) const;
-  // Whether a job for it could begin now.
+  // Whether one more job for it could begin now, after those that were started before.
   bool HasRoom(const TargetRoute& route, uint32_t nic) const;
   // Calls visit(route, nic) for an endpoint with jobs of which none has ended since `since`
   // (cycles), until it says true; once for each endpoint.
@@ -88,6 +88,7 @@ class JobPoster {
     EndpointId closed = 0;    // the latest one that was disconnected
     EndpointId stuck = 0;     // the latest one that was found stuck
     uint32_t jobs = 0;        // started and not ended
+    uint32_t waiting = 0;     // of those, not begun
     uint32_t begun = 0;       // of those, begun and without their last request
     uint32_t unsignaled = 0;  // requests since the last signaled one
     uint64_t progress = 0;    // cycles: the latest end of a job, or the start of the first

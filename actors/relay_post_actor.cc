@@ -73,6 +73,7 @@ size_t RelayPostActor::Poll(uint64_t now) {
   }
   if (!poster_.idle()) {
     const size_t posted = poster_.Post(kPostLimit);
+    if (posted != 0) passed_slice_ = kNone;
     Count(stats_.requests_posted, posted);
     work += posted;
   }
@@ -114,12 +115,12 @@ uint64_t RelayPostActor::NextPiece(uint32_t lane) {
   return 0;
 }
 
-// Slices need no room in the send queue to be started: there is nobody who could take them back.
 uint64_t RelayPostActor::NextSlice() {
   uint32_t next = passed_slice_ == kNone ? waiting_slices_.head : slices_[passed_slice_].next;
   for (; next != kNone; next = slices_[next].next) {
     const PostSlice& request = slices_[next].request;
-    if (HasShare(request.target->index, request.length)) {
+    const TargetRoute& route = *targets_.Newest(request.target->index);
+    if (HasShare(route.index, request.length) && poster_.HasRoom(route, request.nic)) {
       return std::max<uint64_t>(request.length, 1);
     }
     passed_slice_ = next;
@@ -240,6 +241,12 @@ bool RelayPostActor::OnJobDone(const JobDone& done) {
   } else {
     Append(free_slices_, index - kRelayJobs);
   }
+  return true;
+}
+
+// The poll that follows makes use of it.
+bool RelayPostActor::OnRoomReturned(const RoomReturned&) {
+  passed_slice_ = kNone;
   return true;
 }
 

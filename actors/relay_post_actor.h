@@ -41,7 +41,7 @@ struct RelayPostStats {
   std::atomic<uint64_t> requests_posted{0};
 };
 
-class RelayPostActor : public Actor, private Poller {
+class RelayPostActor : public Actor, public Poller {
  public:
   struct Options {
     ControlBlock* control = nullptr;  // this rank's own; nullptr: it relays for nobody
@@ -64,9 +64,7 @@ class RelayPostActor : public Actor, private Poller {
 
   bool OnPostSlice(const PostSlice& slice);
   bool OnJobDone(const JobDone& done);
-  bool OnRoomReturned(const RoomReturned&) {
-    return true;
-  }  // the poll that follows makes use of it
+  bool OnRoomReturned(const RoomReturned&);
   bool OnTargetReady(const TargetReady& ready);
   bool OnTargetFailed(const TargetFailed& failed);
   bool OnCloseEndpoint(const CloseEndpoint& close);
@@ -77,6 +75,12 @@ class RelayPostActor : public Actor, private Poller {
   void OnStop() override;
   bool Drained() const override;
   void OnFlush() override;
+
+  // Poller
+  size_t Poll(uint64_t now) override;
+  void OnPark() override;
+  void OnUnpark() override;
+  uint64_t NextPoll(uint64_t now) override;
 
   OutPort<JobPosted> posted_out;
   OutPort<PieceRefused> refused_out;
@@ -115,12 +119,6 @@ class RelayPostActor : public Actor, private Poller {
     uint64_t seen_epoch = 0;  // 0: nothing
     uint64_t lost_epoch = 0;  // SenderDrained is due once nothing of it is posted; 0: nothing
   };
-
-  // Poller
-  size_t Poll(uint64_t now) override;
-  void OnPark() override;
-  void OnUnpark() override;
-  uint64_t NextPoll(uint64_t now) override;
 
   // relay_post_lanes.cc: from the doorbell to a piece that could be posted
   size_t ReadLane(uint32_t lane, uint64_t now);
@@ -175,7 +173,7 @@ class RelayPostActor : public Actor, private Poller {
   std::vector<Slice> slices_;
   SliceList free_slices_;
   SliceList waiting_slices_;
-  uint32_t passed_slice_ = kNone;       // waiting; up to it, each found its target's share used up
+  uint32_t passed_slice_ = kNone;       // waiting; up to it, none has room or a share
   std::vector<Job> jobs_;               // by index
   std::vector<uint64_t> target_bytes_;  // in flight
   uint64_t inflight_bytes_ = 0;

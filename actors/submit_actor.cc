@@ -266,6 +266,7 @@ void SubmitActor::Abandon(uint32_t index, TransferError error) {
         if (span.batch == index) EndSpan(span, error, false);
         return span.batch == index;
       });
+      if (flow.queue.empty()) flow.blocked_since = 0;
     });
   }
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
