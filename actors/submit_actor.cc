@@ -35,9 +35,10 @@ SubmitActor::SubmitActor(std::string name, RequestTable* table, Options options)
 
 size_t SubmitActor::Poll(uint64_t now) {
   next_credit_check_ = kNever;
+  // Before new requests are routed: they would take the spans that these wait for.
+  for (uint32_t lane = 0; waiting_pieces_ != 0 && lane < kLaneCount; ++lane) SettleWaiting(lane);
   size_t work = RouteBatches();
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
-    if (waiting_pieces_ != 0) SettleWaiting(lane);
     if (!outlets_[lane].empty()) work += PumpLane(lane, now);
   }
   if (!outlets_[kDirectLane].empty()) work += PumpDirect();
