@@ -128,8 +128,9 @@ void SubmitActor::CheckPieceDeadline(uint32_t lane, RingPiece& piece, uint64_t n
 }
 
 bool SubmitActor::CarriesAbandoned(const RingPiece& piece) const {
-  return !piece.ended &&
-         std::any_of(piece.content.spans.begin(), piece.content.spans.end(),
+  if (piece.ended) return false;
+  // A batch whose spans have ended may belong to the application again: not to be looked at.
+  return std::any_of(piece.content.spans.begin() + piece.next_span, piece.content.spans.end(),
                      [this](const Span& span) {
                        return table_.at(span.batch).progress.abandoned != TransferError::kNone;
                      });
