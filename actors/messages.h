@@ -135,8 +135,8 @@ struct TargetReady {
   const TargetRoute* route;  // immutable; lives as long as the rank
   uint32_t token;            // of ResolveTarget, or kNoToken
 };
-// Ready and failed travel on edges of their own and may overtake each other: TargetFailed ends the
-// routes of its target up to and including `version`, and no later one.
+// It ends the routes of its target up to and including `version`. What is said about a target
+// arrives in the order in which it was said (ordered_ports.h).
 struct TargetFailed {
   uint32_t target;  // index; kMaxTargets if it never had one
   uint32_t token;   // of ResolveTarget, or kNoToken
@@ -167,7 +167,9 @@ struct CloseLane {
   uint32_t lane;
   LaneEnd end;
 };
-// --- SubmitActor, CopyActor, CqPollActor -> PeerActor: nothing of the lane is used any more
+// --- SubmitActor, CopyActor, CqPollActor -> PeerActor: nothing of the lane is used any more. At
+// least one answer for each LaneReady; kStale may be followed by kPeerDead. LaneReady and CloseLane
+// arrive in the order in which they were sent.
 struct LaneClosed {
   uint32_t lane;
 };
