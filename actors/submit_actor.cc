@@ -30,6 +30,7 @@ SubmitActor::SubmitActor(std::string name, RequestTable* table, Options options)
       table_(*table),
       planner_(options_.routes),
       live_(table->capacity()) {
+  deadline_to_arm_.fill(OutboundLane::kNoDeadline);
   AddPoller(this);
 }
 
@@ -39,6 +40,7 @@ size_t SubmitActor::Poll(uint64_t now) {
   for (uint32_t lane = 0; waiting_pieces_ != 0 && lane < kLaneCount; ++lane) SettleWaiting(lane);
   size_t work = RouteBatches();
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
+    ArmPieceDeadline(lane, deadline_to_arm_[lane]);
     if (!outlets_[lane].empty()) work += PumpLane(lane, now);
   }
   if (!outlets_[kDirectLane].empty()) work += PumpDirect();

@@ -155,7 +155,9 @@ class SubmitActor : public Actor, private Poller {
   std::array<OutboundLane, kLaneCount> lanes_;
   std::array<Outlet, kLaneCount + 1> outlets_;  // the last one is the direct one
   std::array<bool, kLaneCount> closing_{};      // PeerActor waits for LaneClosed
+  // By lane: a deadline is with the watchdog; or this one has to go there and found no room.
   std::array<bool, kLaneCount> deadline_armed_{};
+  std::array<uint64_t, kLaneCount> deadline_to_arm_;
   Slab<DirectSlice> direct_{kDirectWindow};
 
   std::vector<bool> live_;       // by batch: started and not over

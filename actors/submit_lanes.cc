@@ -101,8 +101,9 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
 
 // One deadline per lane, that of its oldest piece; later ones are looked at when it has expired.
 void SubmitActor::ArmPieceDeadline(uint32_t lane, uint64_t deadline) {
-  if (deadline_armed_[lane]) return;
+  if (deadline_armed_[lane] || deadline == OutboundLane::kNoDeadline) return;
   deadline_armed_[lane] = deadline_out.TrySend({deadline, lane, table_.capacity() + lane});
+  deadline_to_arm_[lane] = deadline_armed_[lane] ? OutboundLane::kNoDeadline : deadline;
 }
 
 void SubmitActor::CheckPieceDeadlines(uint32_t lane, uint64_t now) {
@@ -111,7 +112,7 @@ void SubmitActor::CheckPieceDeadlines(uint32_t lane, uint64_t now) {
     CheckPieceDeadline(lane, piece, now);
     if (piece.sequence != 0 && piece.deadline > now) next = std::min(next, piece.deadline);
   });
-  if (next != OutboundLane::kNoDeadline) ArmPieceDeadline(lane, next);
+  ArmPieceDeadline(lane, next);
 }
 
 // Past its deadline a piece is taken back; one that the relay holds on to shows that the relay is
