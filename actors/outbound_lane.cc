@@ -20,6 +20,7 @@ RingPiece& OutboundLane::Take(const TargetRoute* target, uint64_t deadline) {
   piece.sequence = next_sequence_++;
   piece.deadline = deadline;
   piece.copied = piece.revoked = piece.completed = piece.ended = piece.waiting = false;
+  piece.detour = DirectReason::kNone;
   piece.next_span = 0;
   piece.status = 0;
   ++in_flight_;

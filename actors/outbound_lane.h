@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 
+#include "actors/route_planner.h"
 #include "actors/slicer.h"
 #include "actors/target_route.h"
 
@@ -23,6 +24,8 @@ struct RingPiece {
   uint64_t deadline = 0;  // cycles; kNoDeadline once it has been acted on
   bool copied = false;    // the source is no longer read
   bool revoked = false;   // the relay will not send it
+  // Why spans of it go direct; kNone: they do not.
+  DirectReason detour = DirectReason::kNone;
   bool completed = false;
   bool ended = false;      // each span has been finished or sent another way
   bool waiting = false;    // some could not be sent another way yet, for want of room
@@ -37,7 +40,7 @@ class OutboundLane {
   enum class Offer : uint8_t {
     kClosed,  // no such lane, or its end was announced
     kOpen,
-    kQuarantined,  // a piece is stuck at the relay: nothing new until all slots are free again
+    kQuarantined,  // the relay is stuck: nothing new until all slots are free again
     kBroken,       // the relay wrote nonsense: nothing new until the lane is closed
   };
 

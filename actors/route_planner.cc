@@ -43,6 +43,8 @@ const char* DirectReasonName(DirectReason reason) {
       return "no ring credit";
     case DirectReason::kPieceDeadline:
       return "piece deadline";
+    case DirectReason::kPieceRevoked:
+      return "piece taken back";
     case DirectReason::kRelayError:
       return "relay error";
     case DirectReason::kLaneLost:

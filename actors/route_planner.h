@@ -29,6 +29,7 @@ enum class DirectReason : uint8_t {
   kTargetSuspect,  // a relayed piece to it failed, and no direct slice has completed since
   kCreditTimeout,  // no ring slot for longer than the credit timeout
   kPieceDeadline,  // the relay did not take the piece in time
+  kPieceRevoked,   // the piece was taken back for another batch, which was given up
   kRelayError,     // the relay answered with an error
   kLaneLost,       // the relay died or fell silent
   kCount

@@ -274,7 +274,7 @@ void SubmitActor::Abandon(uint32_t index, TransferError error) {
   }
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
     lanes_[lane].EachInFlight([&](RingPiece& piece) {
-      if (CarriesAbandoned(piece)) TryRevoke(lane, piece);
+      if (CarriesAbandoned(piece)) TryRevoke(lane, piece, DirectReason::kPieceRevoked);
     });
   }
   --progress.bytes_moving;

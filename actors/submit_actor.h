@@ -132,11 +132,11 @@ class SubmitActor : public Actor, private Poller {
   void CheckPieceDeadlines(uint32_t lane, uint64_t now);
   void CheckPieceDeadline(uint32_t lane, RingPiece& piece, uint64_t now);
   bool CarriesAbandoned(const RingPiece& piece) const;
-  void TryRevoke(uint32_t lane, RingPiece& piece);
+  void TryRevoke(uint32_t lane, RingPiece& piece, DirectReason reason);
   void SettlePiece(uint32_t lane, RingPiece& piece);
   void SettleWaiting(uint32_t lane);
   bool EndContent(RingPiece& piece);
-  bool SendAnotherWay(RingPiece& piece, DirectReason reason);
+  bool SendAnotherWay(RingPiece& piece);
   void MoveFlowToDirect(uint32_t target, Flow& flow, DirectReason reason);
   void MoveLaneToDirect(uint32_t lane, DirectReason reason);
   void FailFlow(Flow& flow, TransferError error);

@@ -121,7 +121,7 @@ void SubmitActor::CheckPieceDeadline(uint32_t lane, RingPiece& piece, uint64_t n
   if (piece.deadline > now || !piece.copied || piece.completed) return;
   piece.deadline = OutboundLane::kNoDeadline;
   if (piece.revoked) return;
-  TryRevoke(lane, piece);
+  TryRevoke(lane, piece, DirectReason::kPieceDeadline);
   if (piece.sequence == 0 || piece.revoked) return;
   lanes_[lane].Quarantine();
   planner_.CloseLane(lane);
@@ -138,10 +138,11 @@ bool SubmitActor::CarriesAbandoned(const RingPiece& piece) const {
 }
 
 // With a version-1 relay, which has no claim words, every piece counts as taken.
-void SubmitActor::TryRevoke(uint32_t lane, RingPiece& piece) {
+void SubmitActor::TryRevoke(uint32_t lane, RingPiece& piece, DirectReason reason) {
   if (!piece.copied || piece.completed || piece.revoked) return;
   if (!lanes_[lane].mapping()->Revoke(piece.sequence)) return;
   piece.revoked = true;
+  piece.detour = reason;
   SettlePiece(lane, piece);
 }
 
@@ -156,7 +157,7 @@ bool SubmitActor::OnPieceCopied(const PieceCopied& done) {
     piece->completed = true;
     piece->status = kRelayLost;
   }
-  if (CarriesAbandoned(*piece)) TryRevoke(done.lane, *piece);
+  if (CarriesAbandoned(*piece)) TryRevoke(done.lane, *piece, DirectReason::kPieceRevoked);
   if (piece->sequence != done.sequence) return true;
   CheckPieceDeadline(done.lane, *piece, reactor().now());
   if (piece->sequence == done.sequence) SettlePiece(done.lane, *piece);
@@ -211,13 +212,13 @@ bool SubmitActor::EndContent(RingPiece& piece) {
   if (piece.completed && piece.status == static_cast<int32_t>(RelayStatus::kTransport)) {
     targets_[piece.target->index].suspect = true;
   }
-  const bool lost = piece.completed && piece.status == kRelayLost;
-  return SendAnotherWay(piece, piece.revoked ? DirectReason::kPieceDeadline
-                               : lost        ? DirectReason::kLaneLost
-                                             : DirectReason::kRelayError);
+  if (!piece.revoked) {
+    piece.detour = piece.status == kRelayLost ? DirectReason::kLaneLost : DirectReason::kRelayError;
+  }
+  return SendAnotherWay(piece);
 }
 
-bool SubmitActor::SendAnotherWay(RingPiece& piece, DirectReason reason) {
+bool SubmitActor::SendAnotherWay(RingPiece& piece) {
   const auto& spans = piece.content.spans;
   for (; piece.next_span < spans.size(); ++piece.next_span) {
     const Span& span = spans[piece.next_span];
@@ -231,7 +232,7 @@ bool SubmitActor::SendAnotherWay(RingPiece& piece, DirectReason reason) {
       piece.waiting = true;
       return false;
     }
-    Count(stats_.direct[static_cast<size_t>(reason)], 1);
+    Count(stats_.direct[static_cast<size_t>(piece.detour)], 1);
   }
   if (piece.waiting) --waiting_pieces_;
   piece.waiting = false;
