@@ -11,6 +11,7 @@ void OutboundLane::Open(const LaneMapping* mapping, uint64_t next_sequence) {
   ++generation_;
   next_sequence_ = next_sequence;
   reaped_ = next_sequence - 1;
+  last_answer_ = 0;
 }
 
 RingPiece& OutboundLane::Take(const TargetRoute* target, uint64_t deadline) {

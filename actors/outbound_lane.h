@@ -61,6 +61,9 @@ class OutboundLane {
   bool HasCredit() const {
     return offer_ == Offer::kOpen && next_sequence_ - reaped_ <= kSlotsPerLane;
   }
+  // When the relay last completed a piece of the lane, in cycles; 0: not yet.
+  void NoteAnswer(uint64_t now) { last_answer_ = now; }
+  uint64_t last_answer() const { return last_answer_; }
   uint32_t in_flight() const { return in_flight_; }
   uint64_t outstanding_bytes() const { return outstanding_bytes_; }
   uint64_t next_sequence() const { return next_sequence_; }
@@ -88,6 +91,7 @@ class OutboundLane {
   uint32_t generation_ = 0;  // how often it was opened
   uint64_t next_sequence_ = 1;
   uint64_t reaped_ = 0;  // every sequence up to here is free again
+  uint64_t last_answer_ = 0;
   uint32_t in_flight_ = 0;
   uint64_t outstanding_bytes_ = 0;
   std::array<RingPiece, kSlotsPerLane> pieces_;

@@ -115,15 +115,16 @@ void SubmitActor::CheckPieceDeadlines(uint32_t lane, uint64_t now) {
   ArmPieceDeadline(lane, next);
 }
 
-// Past its deadline a piece is taken back; one that the relay holds on to shows that the relay is
-// stuck, and nothing more is offered to it until it has let go of everything.
+// Past its deadline a piece is taken back if it can be. If it cannot, or if the relay has answered
+// nothing for as long as a piece may take, the relay is stuck: nothing more is offered to it until
+// it has let go of everything. (One that only left this piece aside goes on being used.)
 void SubmitActor::CheckPieceDeadline(uint32_t lane, RingPiece& piece, uint64_t now) {
   if (piece.deadline > now || !piece.copied || piece.completed) return;
   piece.deadline = OutboundLane::kNoDeadline;
-  if (piece.revoked) return;
   TryRevoke(lane, piece, DirectReason::kPieceDeadline);
-  if (piece.sequence == 0 || piece.revoked) return;
-  lanes_[lane].Quarantine();
+  OutboundLane& book = lanes_[lane];
+  if (piece.revoked && now - book.last_answer() < options_.piece_timeout) return;
+  book.Quarantine();
   planner_.CloseLane(lane);
   MoveLaneToDirect(lane, DirectReason::kPieceDeadline);
 }
@@ -177,6 +178,7 @@ bool SubmitActor::OnSliceDone(const SliceDone& done) {
     planner_.CloseLane(done.lane);
     return true;
   }
+  lanes_[done.lane].NoteAnswer(reactor().now());
   piece->completed = true;
   piece->status = done.status;
   SettlePiece(done.lane, *piece);
