@@ -287,16 +287,20 @@ bool SubmitActor::PostDirect(uint32_t index, Flow& flow) {
   const SlabHandle handle = direct_.Allocate();
   if (!handle.valid()) return false;
   Span span = pool_.Front(flow.queue);
-  if (span.length > options_.max_piece_bytes) {
-    span.length = options_.max_piece_bytes;
-    pool_.ShortenFront(flow.queue, span.length);
+  // The target may have been connected anew since the span was cut, with other buffers; outside of
+  // them the post fails as it must.
+  const TargetBuffer* buffer = target.route->Find(span.destination);
+  const uint64_t inside =
+      buffer == nullptr ? span.length : buffer->length - (span.destination - buffer->address);
+  const uint64_t length = std::min({span.length, inside, options_.max_piece_bytes});
+  if (span.length > length) {
+    span.length = length;
+    pool_.ShortenFront(flow.queue, length);
   } else {
     pool_.PopFront(flow.queue);
   }
   *direct_.Get(handle) = {span, index};
   ++flow.in_flight;
-  const TargetBuffer* buffer = target.route->Find(span.destination);
-  // The target may have been connected anew with other buffers; then the post fails as it must.
   const uint32_t nic =
       buffer == nullptr ? 0 : ChooseNic(*buffer, options_.nic_count, target.turn++);
   post_out.Send({.local = span.source,
