@@ -181,9 +181,9 @@ bool SubmitActor::Push(uint32_t outlet, uint32_t target, const Span& span) {
 }
 
 bool SubmitActor::PushRelayed(const RoutePlanner::Route& route, Target& target, const Span& span) {
-  const uint32_t lane = route.lanes[target.turn % route.lane_count];
+  const uint32_t lane = route.lanes[target.lane_turn % route.lane_count];
   if (!Push(lane, target.route->index, span)) return false;
-  ++target.turn;
+  ++target.lane_turn;
   return true;
 }
 

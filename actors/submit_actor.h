@@ -99,7 +99,8 @@ class SubmitActor : public Actor, private Poller {
     TransferError failed() const {
       return route != nullptr && route->version > failed_version ? TransferError::kNone : failure;
     }
-    uint64_t turn = 0;       // alternates over lanes and NICs
+    uint64_t lane_turn = 0;  // alternates over lanes
+    uint64_t nic_turn = 0;   // alternates over our own NICs
     uint64_t wanted_at = 0;  // cycles: when a peer was last asked for
   };
 

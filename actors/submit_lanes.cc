@@ -302,7 +302,7 @@ bool SubmitActor::PostDirect(uint32_t index, Flow& flow) {
   *direct_.Get(handle) = {span, index};
   ++flow.in_flight;
   const uint32_t nic =
-      buffer == nullptr ? 0 : ChooseNic(*buffer, options_.nic_count, target.turn++);
+      buffer == nullptr ? 0 : ChooseNic(*buffer, options_.nic_count, target.nic_turn++);
   post_out.Send({.local = span.source,
                  .remote_address = span.destination,
                  .length = span.length,
