@@ -43,7 +43,7 @@ struct SubmitStats {
 class SubmitActor : public Actor, private Poller {
  public:
   static constexpr uint32_t kSpanPool = 32768;
-  static constexpr uint32_t kDirectWindow = 256;  // direct slices under way; one target: half of it
+  static constexpr uint32_t kDirectWindow = 256;  // direct slices under way
 
   struct Options {
     RoutePlanner::Options routes;

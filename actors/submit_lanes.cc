@@ -10,7 +10,6 @@ namespace railhop {
 namespace {
 
 constexpr uint32_t kSlotsPerTarget = kSlotsPerLane / 2;
-constexpr uint32_t kSlicesPerTarget = SubmitActor::kDirectWindow / 2;
 
 void Count(std::atomic<uint64_t>& counter, uint64_t n) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
@@ -283,7 +282,9 @@ bool SubmitActor::PostDirect(uint32_t index, Flow& flow) {
     FailFlow(flow, target.failed());
     return false;
   }
-  if (flow.in_flight >= kSlicesPerTarget || post_out.Room() == 0) return false;
+  // A target may have as many slices under way as it leaves to others.
+  if (flow.in_flight >= direct_.capacity() - direct_.in_use()) return false;
+  if (post_out.Room() == 0) return false;
   const SlabHandle handle = direct_.Allocate();
   if (!handle.valid()) return false;
   Span span = pool_.Front(flow.queue);
