@@ -38,6 +38,7 @@ std::string Relation(int first, int second, const CoreTopology& topology) {
 // Three significant digits: more is noise.
 std::string Short(double value) {
   if (value == 0) return "0";
+  if (std::abs(value) >= 1000) return fmt::format("{:.0f}", value);
   const int digits = 2 - static_cast<int>(std::floor(std::log10(std::abs(value))));
   return fmt::format("{:.{}f}", value, std::clamp(digits, 0, 6));
 }
@@ -102,8 +103,9 @@ Result Measure(const Figure& figure, int pairs, bool control) {
   return result;
 }
 
-Bench Bench::FromArguments(int argc, char** argv, const std::string& about) {
-  BenchOptions options;
+Bench Bench::FromArguments(int argc, char** argv, const std::string& about,
+                           const BenchOptions& defaults) {
+  BenchOptions options = defaults;
   int sample_ms = static_cast<int>(options.sample.count());
   CLI::App app(about);
   app.add_flag("--json", options.json, "JSON lines on standard output, nothing else");
@@ -164,12 +166,12 @@ void Bench::Print(const Figure& figure, const Result& result) {
                          "reference", "unit", "ratio", "quartiles", "goal", "control");
   }
   *out_ << fmt::format(
-               "{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n{:24}{} / {}\n", figure.name,
+               "{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n{:24}{}{}\n", figure.name,
                Short(result.value), figure.reference ? Short(result.reference) : "-", figure.unit,
                figure.reference ? Short(result.ratio) : "-",
                figure.reference ? Short(result.ratio_low) + ".." + Short(result.ratio_high) : "-",
                figure.goal, result.control ? fmt::format("{:.3f}", *result.control) : "", "",
-               figure.subject_is, figure.reference_is)
+               figure.subject_is, figure.reference ? " / " + figure.reference_is : "")
         << std::flush;
 }
 

@@ -45,7 +45,8 @@ struct Figure {
   std::string name = {};                           // of the JSON line: "hop.round_trip"
   std::string unit = {};                           // of a sample
   std::string subject_is = {}, reference_is = {};  // in a few words
-  std::string goal = {};  // what the ratio should be: ">= 2"; empty: nothing is promised
+  // What the ratio (without a reference: the value) should be: ">= 2"; empty: nothing is promised.
+  std::string goal = {};
   std::vector<std::string> includes = {};  // what the time contains
   std::function<double()> subject = {};    // takes one sample
   std::function<double()> reference = {};  // empty: a figure without comparison
@@ -74,8 +75,10 @@ struct BenchOptions {
 
 class Bench {
  public:
-  // Reads the command line; prints the help or what is wrong with it, and exits.
-  static Bench FromArguments(int argc, char** argv, const std::string& about);
+  // Reads the command line; prints the help or what is wrong with it, and exits. `defaults` holds
+  // for what the command line does not say.
+  static Bench FromArguments(int argc, char** argv, const std::string& about,
+                             const BenchOptions& defaults = {});
   // Results go to `out`.
   Bench(BenchOptions options, CorePair cores, std::ostream& out);
 
