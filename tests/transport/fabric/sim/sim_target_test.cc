@@ -99,6 +99,16 @@ TEST_F(SimTargetTest, NameOfALiveTargetIsTaken) {
   EXPECT_EQ(FileCount(), 1u);
 }
 
+TEST_F(SimTargetTest, DestructionLeavesASuccessorsFileAlone) {
+  auto first = Make("t");
+  ASSERT_TRUE(first->Publish().ok());
+  std::filesystem::remove(Path("t"));
+  auto second = Make("t");
+  ASSERT_TRUE(second->Publish().ok());
+  first.reset();
+  EXPECT_TRUE(Load("t").ok());
+}
+
 TEST_F(SimTargetTest, FileOfADeadTargetIsRecognisedAndReplaced) {
   ChildProcess child([&](Channel& channel) {
     auto target = SimTarget::Create(directory_.path(), "t");
