@@ -4,6 +4,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -18,7 +20,9 @@ namespace railhop {
 
 class ScriptedNic : public Nic {
  public:
-  explicit ScriptedNic(uint32_t depth = 256) : depth_(depth) {}
+  explicit ScriptedNic(uint32_t depth = 256)
+      : depth_(depth), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  ~ScriptedNic() override { close(fd_); }
 
   std::string_view kind() const override { return "scripted"; }
   std::string_view name() const override { return "scripted0"; }
@@ -74,7 +78,7 @@ class ScriptedNic : public Nic {
     return ready_.empty() ? park_until : 0;
   }
   void FinishPark() override { --armed; }
-  int fd() const override { return -1; }
+  int fd() const override { return fd_; }
 
   // Ends the next `count` requests of an endpoint well. Returns how many there were.
   size_t Complete(EndpointId endpoint, size_t count = SIZE_MAX) {
@@ -86,10 +90,13 @@ class ScriptedNic : public Nic {
   }
   // Ends the next one with an error and flushes the others, later ones included.
   void Fail(EndpointId endpoint, FabricStatus status) {
-    End(endpoint, status);
+    FailOne(endpoint, status);
     broken_.insert(endpoint);
     Flush(endpoint);
   }
+  void FailOne(EndpointId endpoint, FabricStatus status) { End(endpoint, status); }
+  // Makes fd() readable, as an armed NIC does.
+  void WakePoller() const { eventfd_write(fd_, 1); }
   size_t outstanding(EndpointId endpoint) { return queues_[endpoint].size(); }
 
   std::vector<WorkRequest> posted;  // all of them
@@ -117,6 +124,7 @@ class ScriptedNic : public Nic {
   }
 
   const uint32_t depth_;
+  const int fd_;
   std::vector<WorkRequest> prepared_;
   std::map<EndpointId, std::deque<WorkRequest>> queues_;
   std::map<EndpointId, uint32_t> used_;
