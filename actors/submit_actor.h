@@ -84,6 +84,8 @@ class SubmitActor : public Actor, private Poller {
   OutPort<LaneClosed> lane_closed_out;
 
  private:
+  friend class SubmitActorPeer;  // of the tests: looks whether every pool is full again
+
   struct DirectSlice {
     Span span;
     uint32_t target = 0;

@@ -286,7 +286,6 @@ bool SubmitActor::PostDirect(uint32_t index, Flow& flow) {
   if (flow.in_flight >= direct_.capacity() - direct_.in_use()) return false;
   if (post_out.Room() == 0) return false;
   const SlabHandle handle = direct_.Allocate();
-  if (!handle.valid()) return false;
   Span span = pool_.Front(flow.queue);
   // The target may have been connected anew since the span was cut, with other buffers; outside of
   // them the post fails as it must.

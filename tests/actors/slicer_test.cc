@@ -1,0 +1,237 @@
+#include "actors/slicer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace railhop {
+namespace {
+
+constexpr uint64_t kKiB = 1024;
+constexpr uint64_t kMiB = 1024 * kKiB;
+
+class SlicerTest : public testing::Test {
+ protected:
+  Span MakeSpan(uint64_t source, uint64_t destination, uint64_t length, uint32_t batch = 0) {
+    return {.source = reinterpret_cast<std::byte*>(0x1000'0000 + source),
+            .destination = destination,
+            .length = length,
+            .region = &region_,
+            .batch = batch};
+  }
+  bool Push(const Span& span) { return pool_.Push(queue_, span); }
+
+  Region region_;
+  SpanPool pool_{8192};
+  SpanQueue queue_;
+  PieceContent piece_;
+};
+
+TEST_F(SlicerTest, APoolGivesOutAsManySpansAsItHasAndTakesThemBack) {
+  SpanPool pool(3);
+  SpanQueue a, b;
+  EXPECT_TRUE(pool.Push(a, MakeSpan(0, 0, 1)));
+  EXPECT_TRUE(pool.Push(b, MakeSpan(0, 0, 2)));
+  EXPECT_TRUE(pool.Push(a, MakeSpan(0, 0, 4)));
+  EXPECT_EQ(pool.available(), 0u);
+  EXPECT_FALSE(pool.Push(b, MakeSpan(0, 0, 8)));
+  EXPECT_EQ(a.count, 2u);
+  EXPECT_EQ(a.bytes, 5u);
+  EXPECT_EQ(b.bytes, 2u);
+  EXPECT_EQ(pool.Front(a).length, 1u);
+  pool.PopFront(a);
+  EXPECT_EQ(pool.Front(a).length, 4u);
+  EXPECT_TRUE(pool.Push(b, MakeSpan(0, 0, 8)));
+  pool.PopFront(a);
+  EXPECT_TRUE(a.empty());
+  EXPECT_EQ(a.bytes, 0u);
+  pool.PopFront(b);
+  pool.PopFront(b);
+  EXPECT_EQ(pool.available(), 3u);
+}
+
+TEST_F(SlicerTest, RemovingFromAQueueKeepsTheOrderOfTheRest) {
+  for (uint32_t i = 0; i < 10; ++i) ASSERT_TRUE(Push(MakeSpan(0, 0, 1 + i, i % 3)));
+  pool_.RemoveIf(queue_, [](const Span& span) { return span.batch == 0; });
+  EXPECT_EQ(queue_.count, 6u);
+  EXPECT_EQ(pool_.available(), 8192u - 6);
+  std::vector<uint64_t> lengths;
+  uint64_t bytes = queue_.bytes;
+  while (!queue_.empty()) {
+    lengths.push_back(pool_.Front(queue_).length);
+    bytes -= lengths.back();
+    pool_.PopFront(queue_);
+  }
+  EXPECT_EQ(lengths, (std::vector<uint64_t>{2, 3, 5, 6, 8, 9}));
+  EXPECT_EQ(bytes, 0u);
+  pool_.RemoveIf(queue_, [](const Span&) { return true; });
+  EXPECT_TRUE(Push(MakeSpan(0, 0, 1)));
+  pool_.RemoveIf(queue_, [](const Span&) { return true; });
+  EXPECT_TRUE(queue_.empty());
+  EXPECT_TRUE(Push(MakeSpan(0, 0, 1)));
+  EXPECT_EQ(pool_.Front(queue_).length, 1u);
+}
+
+// Idle: small pieces, so that copy and send overlap. Backlog: a quarter of it, up to the slot.
+TEST_F(SlicerTest, PiecesGrowWithTheBacklog) {
+  constexpr uint64_t kMax = kSlotBytes;
+  EXPECT_EQ(PieceTarget(0, kMax), 256 * kKiB);
+  EXPECT_EQ(PieceTarget(kMiB, kMax), 256 * kKiB);
+  EXPECT_EQ(PieceTarget(2 * kMiB, kMax), 512 * kKiB);
+  EXPECT_EQ(PieceTarget(16 * kMiB, kMax), 4 * kMiB);
+  EXPECT_EQ(PieceTarget(32 * kMiB, kMax), 8 * kMiB);
+  EXPECT_EQ(PieceTarget(1024 * kMiB, kMax), 8 * kMiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, kMax), kMax);
+  EXPECT_EQ(PieceTarget(0, 64 * kKiB), 64 * kKiB);
+  EXPECT_EQ(PieceTarget(kMiB, 64 * kKiB), 64 * kKiB);
+}
+
+TEST_F(SlicerTest, AnEmptyQueueGivesNoPiece) {
+  piece_.Append(MakeSpan(0, 0, 1));
+  EXPECT_FALSE(CutPiece(pool_, queue_, kMiB, &piece_));
+  EXPECT_TRUE(piece_.spans.empty());
+  EXPECT_EQ(piece_.length, 0u);
+}
+
+TEST_F(SlicerTest, APieceCarriesSpansOfSeveralRequestsAndBatches) {
+  ASSERT_TRUE(Push(MakeSpan(0, 0x5000, 100, 1)));
+  ASSERT_TRUE(Push(MakeSpan(5000, 0x9000, 200, 1)));
+  ASSERT_TRUE(Push(MakeSpan(9000, 0x100, 300, 2)));
+  ASSERT_TRUE(CutPiece(pool_, queue_, kMiB, &piece_));
+  EXPECT_TRUE(queue_.empty());
+  EXPECT_EQ(piece_.length, 600u);
+  ASSERT_EQ(piece_.spans.size(), 3u);
+  ASSERT_EQ(piece_.copies.size(), 3u);
+  ASSERT_EQ(piece_.plans.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(piece_.copies[i].source, piece_.spans[i].source);
+    EXPECT_EQ(piece_.copies[i].length, piece_.spans[i].length);
+    EXPECT_EQ(piece_.plans[i].final_destination, piece_.spans[i].destination);
+    EXPECT_EQ(piece_.plans[i].length, piece_.spans[i].length);
+  }
+  EXPECT_EQ(piece_.spans[2].batch, 2u);
+}
+
+TEST_F(SlicerTest, ContiguousSpansOfOneBatchBecomeOne) {
+  ASSERT_TRUE(Push(MakeSpan(0, 0x5000, 100)));
+  ASSERT_TRUE(Push(MakeSpan(100, 0x5064, 50)));
+  ASSERT_TRUE(Push(MakeSpan(150, 0x5096, 6)));
+  ASSERT_TRUE(CutPiece(pool_, queue_, kMiB, &piece_));
+  ASSERT_EQ(piece_.spans.size(), 1u);
+  EXPECT_EQ(piece_.spans[0].length, 156u);
+  EXPECT_EQ(piece_.copies[0].length, 156u);
+  EXPECT_EQ(piece_.plans[0], (PlanEntry{0x5000, 156}));
+}
+
+TEST_F(SlicerTest, SpansThatDoNotContinueStayApart) {
+  Region other;
+  std::vector<Span> followers = {
+      MakeSpan(100, 0x5064, 50, 1),  // another batch
+      MakeSpan(101, 0x5064, 50),     // a gap in the source
+      MakeSpan(100, 0x5065, 50),     // a gap in the target
+      MakeSpan(100, 0x5064, 50),     // another region
+      MakeSpan(100, 0x5064, 50),     // another direction
+  };
+  followers[3].region = &other;
+  followers[4].is_read = true;
+  for (const Span& follower : followers) {
+    ASSERT_TRUE(Push(MakeSpan(0, 0x5000, 100)));
+    ASSERT_TRUE(Push(follower));
+    ASSERT_TRUE(CutPiece(pool_, queue_, kMiB, &piece_));
+    EXPECT_EQ(piece_.spans.size(), 2u);
+    EXPECT_EQ(piece_.length, 150u);
+  }
+}
+
+TEST_F(SlicerTest, ASpanThatDoesNotFitIsSplit) {
+  ASSERT_TRUE(Push(MakeSpan(0, 0x5000, 10 * kMiB)));
+  ASSERT_TRUE(Push(MakeSpan(50 * kMiB, 0x9000'0000, 7)));
+  ASSERT_TRUE(CutPiece(pool_, queue_, 8 * kMiB, &piece_));
+  EXPECT_EQ(piece_.length, 8 * kMiB);
+  ASSERT_EQ(piece_.spans.size(), 1u);
+  EXPECT_EQ(queue_.bytes, 2 * kMiB + 7);
+  EXPECT_EQ(queue_.count, 2u);
+  ASSERT_TRUE(CutPiece(pool_, queue_, 8 * kMiB, &piece_));
+  ASSERT_EQ(piece_.spans.size(), 2u);
+  EXPECT_EQ(piece_.plans[0], (PlanEntry{0x5000 + 8 * kMiB, 2 * kMiB}));
+  EXPECT_EQ(piece_.copies[0].source, reinterpret_cast<std::byte*>(0x1000'0000 + 8 * kMiB));
+  EXPECT_EQ(piece_.plans[1], (PlanEntry{0x9000'0000, 7}));
+  EXPECT_EQ(pool_.available(), 8192u);
+}
+
+TEST_F(SlicerTest, APieceHasAtMost4096SpansAfterMerging) {
+  for (uint32_t i = 0; i < 5000; ++i) ASSERT_TRUE(Push(MakeSpan(i * 100, i * 100, 10)));
+  const PlanEntry* const plans = piece_.plans.data();
+  ASSERT_TRUE(CutPiece(pool_, queue_, 8 * kMiB, &piece_));
+  EXPECT_EQ(piece_.spans.size(), kMaxPlanEntries);
+  EXPECT_EQ(piece_.plans.data(), plans) << "it has grown";
+  EXPECT_EQ(queue_.count, 5000u - kMaxPlanEntries);
+  // What continues the last span still fits.
+  SpanQueue merging;
+  for (uint32_t i = 0; i < kMaxPlanEntries; ++i) {
+    ASSERT_TRUE(pool_.Push(merging, MakeSpan(i * 100, i * 100, 10)));
+  }
+  ASSERT_TRUE(pool_.Push(
+      merging, MakeSpan((kMaxPlanEntries - 1) * 100 + 10, (kMaxPlanEntries - 1) * 100 + 10, 5)));
+  ASSERT_TRUE(pool_.Push(merging, MakeSpan(0, 0, 5)));
+  ASSERT_TRUE(CutPiece(pool_, merging, 8 * kMiB, &piece_));
+  EXPECT_EQ(piece_.spans.size(), kMaxPlanEntries);
+  EXPECT_EQ(piece_.spans.back().length, 15u);
+  EXPECT_EQ(merging.count, 1u);
+}
+
+// Whatever goes in comes out: each byte once, in order, in pieces within all limits.
+TEST_F(SlicerTest, RandomSpansComeOutWholeAndInOrder) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    struct Range {
+      uint64_t source, destination, length;
+      uint32_t batch;
+    };
+    std::vector<Range> in, out;
+    uint64_t source = 0, destination = 0;
+    for (int i = 0; i < 60; ++i) {
+      const uint64_t length = 1 + random() % (random() % 5 == 0 ? 3 * kMiB : 5000);
+      if (random() % 2 != 0) source += random() % 100;
+      if (random() % 2 != 0) destination += random() % 100;
+      in.push_back({source, destination, length, static_cast<uint32_t>(random() % 2)});
+      source += length;
+      destination += length;
+      ASSERT_TRUE(Push(MakeSpan(in.back().source, in.back().destination, length, in.back().batch)));
+    }
+    while (!queue_.empty()) {
+      const uint64_t max_bytes = 1 + random() % (2 * kMiB);
+      ASSERT_TRUE(CutPiece(pool_, queue_, max_bytes, &piece_));
+      ASSERT_LE(piece_.length, max_bytes);
+      uint64_t sum = 0;
+      for (const Span& span : piece_.spans) {
+        sum += span.length;
+        out.push_back({reinterpret_cast<uint64_t>(span.source) - 0x1000'0000, span.destination,
+                       span.length, span.batch});
+      }
+      ASSERT_EQ(sum, piece_.length);
+    }
+    EXPECT_EQ(pool_.available(), 8192u);
+    // Walk both byte by byte, in runs.
+    size_t i = 0, o = 0;
+    uint64_t in_at = 0, out_at = 0;
+    while (i < in.size() && o < out.size()) {
+      ASSERT_EQ(in[i].source + in_at, out[o].source + out_at);
+      ASSERT_EQ(in[i].destination + in_at, out[o].destination + out_at);
+      ASSERT_EQ(in[i].batch, out[o].batch);
+      const uint64_t run = std::min(in[i].length - in_at, out[o].length - out_at);
+      in_at += run;
+      out_at += run;
+      if (in_at == in[i].length) ++i, in_at = 0;
+      if (out_at == out[o].length) ++o, out_at = 0;
+    }
+    ASSERT_EQ(i, in.size());
+    ASSERT_EQ(o, out.size());
+  }
+}
+
+}  // namespace
+}  // namespace railhop
