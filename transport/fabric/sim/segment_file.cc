@@ -158,12 +158,13 @@ absl::StatusOr<std::string> SegmentPath(const std::string& directory, const std:
   return directory + "/" + file;
 }
 
-absl::StatusOr<TargetInfo> LoadSimTarget(const std::string& directory, const std::string& name) {
+absl::StatusOr<SegmentRecord> ReadSegment(const std::string& directory, const std::string& name,
+                                          std::string* text) {
   absl::StatusOr<std::string> path = SegmentPath(directory, name);
   if (!path.ok()) return path.status();
-  absl::StatusOr<std::string> text = ReadSegmentFile(*path, name);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<SegmentRecord> record = DecodeSegment(*text);
+  absl::StatusOr<std::string> read = ReadSegmentFile(*path, name);
+  if (!read.ok()) return read.status();
+  absl::StatusOr<SegmentRecord> record = DecodeSegment(*read);
   if (!record.ok()) {
     return absl::InvalidArgumentError(
         fmt::format("{}: {}", *path, std::string(record.status().message())));
@@ -172,15 +173,23 @@ absl::StatusOr<TargetInfo> LoadSimTarget(const std::string& directory, const std
     return absl::InvalidArgumentError(
         fmt::format("{}: describes segment {}, not {}", *path, record->name, name));
   }
+  if (text != nullptr) *text = *std::move(read);
+  return record;
+}
+
+absl::StatusOr<TargetInfo> LoadSimTarget(const std::string& directory, const std::string& name) {
+  std::string text;
+  absl::StatusOr<SegmentRecord> record = ReadSegment(directory, name, &text);
+  if (!record.ok()) return record.status();
   if (IsDead(record->owner)) {
     return absl::UnavailableError(
-        fmt::format("segment {}: {} that served it has ended; {} is left over from it", name,
-                    ToString(record->owner), *path));
+        fmt::format("segment {}: {} that served it has ended; its file in {} is left over", name,
+                    ToString(record->owner), directory));
   }
   return TargetInfo{.name = name,
                     .kind = kSimFabricKind,
                     .buffers = std::move(record->buffers),
-                    .connection = *std::move(text)};
+                    .connection = std::move(text)};
 }
 
 }  // namespace railhop

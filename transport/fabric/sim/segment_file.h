@@ -41,6 +41,11 @@ absl::StatusOr<SegmentRecord> DecodeSegment(const std::string& text);
 // dot stand as %XX. InvalidArgument: empty, or too long for a file name.
 absl::StatusOr<std::string> SegmentPath(const std::string& directory, const std::string& name);
 
+// The file of `name` whoever made it. NotFound: no file. InvalidArgument: malformed, or of another
+// segment. `text`, if not null: as it stands in the file.
+absl::StatusOr<SegmentRecord> ReadSegment(const std::string& directory, const std::string& name,
+                                          std::string* text);
+
 // What is published under `name`. NotFound: no file. InvalidArgument: malformed, or another kind.
 // Unavailable: its owner has ended.
 absl::StatusOr<TargetInfo> LoadSimTarget(const std::string& directory, const std::string& name);

@@ -30,18 +30,15 @@ absl::Status CheckNotServed(const std::string& directory, const std::string& nam
                   name, directory));
 }
 
-// Writes `text` to a new file; its inode.
-absl::StatusOr<uint64_t> WriteNewFile(const std::string& path, const std::string& text) {
+absl::Status WriteNewFile(const std::string& path, const std::string& text) {
   GuardedFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  struct stat made {};
   if (fd.get() < 0 ||
-      write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      fstat(fd.get(), &made) != 0) {
+      write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     const int error = errno;
     if (fd.get() >= 0) unlink(path.c_str());
     return absl::FailedPreconditionError(fmt::format("cannot write {}: {}", path, strerror(error)));
   }
-  return made.st_ino;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -81,10 +78,10 @@ SimTarget::SimTarget(std::string directory, std::string path, SegmentRecord reco
 
 SimTarget::~SimTarget() {
   if (record_.owner.pid != getpid()) return;  // a forked child's copy serves nothing
-  struct stat found {};
-  if (published_inode_ != 0 && stat(path_.c_str(), &found) == 0 &&
-      found.st_ino == published_inode_) {
-    unlink(path_.c_str());
+  if (published_) {
+    // Not by the file's inode: its number is given anew as soon as the file is gone.
+    const absl::StatusOr<SegmentRecord> found = ReadSegment(directory_, record_.name, nullptr);
+    if (found.ok() && found->key_table == record_.key_table) unlink(path_.c_str());
   }
   for (const RemoteBuffer& buffer : record_.buffers) {
     table_->Remove(buffer.rkey, kDeregisterTimeout).IgnoreError();
@@ -130,13 +127,14 @@ absl::Status SimTarget::Publish() {
   const std::string temporary =
       fmt::format("{}/.{}.{}.tmp", directory_, record_.owner.pid, record_.key_table.inode);
   unlink(temporary.c_str());  // of an earlier process with these numbers
-  absl::StatusOr<uint64_t> inode = WriteNewFile(temporary, EncodeSegment(record_));
-  if (!inode.ok()) return inode.status();
+  if (absl::Status status = WriteNewFile(temporary, EncodeSegment(record_)); !status.ok()) {
+    return status;
+  }
 
   // The first time, two targets of one name may be at it: the file that is there must be stale.
-  if (published_inode_ == 0) {
+  if (!published_) {
     if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) {
-      published_inode_ = *inode;
+      published_ = true;
       return absl::OkStatus();
     }
     if (absl::Status status = CheckNotServed(directory_, record_.name); !status.ok()) {
@@ -150,7 +148,7 @@ absl::Status SimTarget::Publish() {
     return absl::FailedPreconditionError(
         fmt::format("cannot publish {}: {}", path_, strerror(error)));
   }
-  published_inode_ = *inode;
+  published_ = true;
   return absl::OkStatus();
 }
 

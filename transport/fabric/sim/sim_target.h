@@ -66,7 +66,7 @@ class SimTarget {
   const std::unique_ptr<SharedMemory> table_memory_;
   KeyTable* const table_;
   std::vector<std::unique_ptr<SharedMemory>> memories_;
-  uint64_t published_inode_ = 0;  // 0: not published
+  bool published_ = false;
 };
 
 }  // namespace railhop
