@@ -1,7 +1,8 @@
 // Log lines of the control path. The data path never logs.
 //
 // One sink for the process, standard error by default; an embedding application may take it over.
-// Thread-safe. Levels below RAILHOP_LOG_LEVEL (info | warning | error; default warning) are dropped.
+// Thread-safe. Levels below RAILHOP_LOG_LEVEL (info | warning | error; default warning) are
+// dropped.
 #pragma once
 
 #include <functional>
