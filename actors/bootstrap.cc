@@ -1,0 +1,160 @@
+#include "actors/bootstrap.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "actors/bootstrap_config.h"
+#include "actors/bootstrap_graph.h"
+#include "actors/bootstrap_layout.h"
+#include "actors/rank_memory.h"
+#include "actors/rank_stats.h"
+#include "runtime/cycle_clock.h"
+#include "runtime/log.h"
+
+namespace railhop {
+namespace {
+
+constexpr std::chrono::seconds kDestructorDrain{5};
+
+bool Fail(const absl::Status& status, std::string* error) {
+  if (!status.ok()) *error = std::string(status.message());
+  return status.ok();
+}
+
+class RankImpl final : public Rank {
+ public:
+  explicit RankImpl(std::unique_ptr<ActorGraph> graph)
+      : graph_(std::move(graph)),
+        memory_(graph_->nics(), &graph_->submit(), graph_->config().host_staging) {}
+  ~RankImpl() override { Stop(kDestructorDrain); }
+
+  absl::Status Start() {
+    started_ = std::chrono::steady_clock::now();
+    return graph_->system().Start();
+  }
+
+  // One line when relaying was asked for and cannot be had.
+  void WarnIfPxnFailed() const {
+    const PxnConfig& pxn = graph_->config().pxn;
+    if (!pxn.enable || pxn.off_reason.empty()) return;
+    Log(LogLevel::kWarning, "PXN is off, everything goes direct: " + pxn.off_reason);
+  }
+
+  bool RegisterMemory(void* address, size_t length, std::string_view location,
+                      std::string* error) override {
+    return Fail(memory_.Register(static_cast<std::byte*>(address), length, location), error);
+  }
+
+  bool UnregisterMemory(void* address, std::string* error) override {
+    return Fail(memory_.Unregister(static_cast<std::byte*>(address)), error);
+  }
+
+  SegmentId OpenSegment(std::string_view name, std::string* error) override {
+    const absl::StatusOr<uint32_t> index = graph_->endpoint().Open(std::string(name));
+    return Fail(index.status(), error) ? *index + 1 : 0;
+  }
+
+  SubmitResult Submit(std::span<const TransferRequest> requests, std::chrono::milliseconds timeout,
+                      BatchId* id) override {
+    if (timeout < std::chrono::milliseconds(0)) return SubmitResult::kInvalid;
+    if (graph_->submissions().closed()) return SubmitResult::kStopping;
+    RequestTable& table = graph_->requests();
+    const BatchId batch = table.Allocate();
+    if (!batch.valid()) return SubmitResult::kTryAgain;
+    Fill(*table.Find(batch), requests, timeout);
+    if (!graph_->submissions().Prepare({BatchCommand::kSubmit, batch})) {
+      table.Discard(batch);
+      return graph_->submissions().closed() ? SubmitResult::kStopping : SubmitResult::kTryAgain;
+    }
+    graph_->submissions().Submit();
+    *id = batch;
+    return SubmitResult::kOk;
+  }
+
+  BatchStatus Status(BatchId id) const override { return graph_->requests().Read(id); }
+
+  bool Wait(BatchId id, std::chrono::milliseconds timeout) const override {
+    return graph_->requests().Wait(id, timeout);
+  }
+
+  void Cancel(BatchId id) override {
+    while (!graph_->submissions().Prepare({BatchCommand::kCancel, id})) {
+      if (graph_->submissions().closed()) return;  // a stopping rank ends its batches by itself
+      std::this_thread::yield();
+    }
+    graph_->submissions().Submit();
+  }
+
+  FreeResult Free(BatchId id) override { return graph_->requests().Free(id); }
+
+  std::string pxn_off_reason() const override { return graph_->config().pxn.off_reason; }
+
+  bool WaitForRelay(std::string_view rail, std::chrono::milliseconds timeout) override {
+    return graph_->peer() != nullptr && graph_->peer()->WaitForRail(std::string(rail), timeout);
+  }
+
+  RankStats Stats() const override {
+    RankStats stats;
+    stats.actors = SummariseActors(graph_->system(), std::chrono::steady_clock::now() - started_);
+    const SubmitStats& sent = graph_->submit().stats();
+    stats.bytes_direct = sent.bytes_direct.load(std::memory_order_relaxed);
+    stats.bytes_relayed = sent.bytes_relayed.load(std::memory_order_relaxed);
+    stats.pieces_relayed = sent.pieces_relayed.load(std::memory_order_relaxed);
+    stats.slices_direct = sent.slices_direct.load(std::memory_order_relaxed);
+    stats.bytes_relayed_for_others =
+        graph_->cq_poll().stats().bytes_relayed.load(std::memory_order_relaxed);
+    for (size_t i = 1; i < sent.direct.size(); ++i) {
+      const uint64_t spans = sent.direct[i].load(std::memory_order_relaxed);
+      if (spans != 0) {
+        stats.fallbacks.emplace_back(DirectReasonName(static_cast<DirectReason>(i)), spans);
+      }
+    }
+    return stats;
+  }
+
+  void Stop(std::chrono::milliseconds deadline) override {
+    memory_.Close();
+    graph_->system().Stop(deadline);
+  }
+
+ private:
+  void Fill(Batch& batch, std::span<const TransferRequest> requests,
+            std::chrono::milliseconds timeout) const {
+    batch.requests.assign(requests.begin(), requests.end());
+    uint64_t bytes = 0;
+    for (const TransferRequest& request : requests)
+      bytes += std::min(request.length, uint64_t{1} << 50);
+    // 1 ns for each byte on top: what a NIC of 1 GB/s needs.
+    const auto allowed = timeout.count() != 0
+                             ? std::chrono::nanoseconds(timeout)
+                             : std::chrono::milliseconds(graph_->config().batch_timeout_ms) +
+                                   std::chrono::nanoseconds(bytes);
+    batch.deadline = ReadCycles() + ToCycles(allowed);
+  }
+
+  const std::unique_ptr<ActorGraph> graph_;
+  RankMemory memory_;
+  std::chrono::steady_clock::time_point started_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_view config_name,
+                                   std::string* error) {
+  RankConfig config;
+  if (!LoadRankConfig(config_text, config_name, std::getenv, &config, error)) return nullptr;
+  ResolvedLayout layout;
+  if (!ResolveLayout(config, DetectHostCores(), &layout, error)) return nullptr;
+  for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
+  absl::StatusOr<std::unique_ptr<ActorGraph>> graph = ActorGraph::Build(std::move(config), layout);
+  if (!Fail(graph.status(), error)) return nullptr;
+  auto rank = std::make_unique<RankImpl>(*std::move(graph));
+  if (!Fail(rank->Start(), error)) return nullptr;
+  rank->WarnIfPxnFailed();
+  return rank;
+}
+
+}  // namespace railhop

@@ -1,0 +1,97 @@
+#include "actors/rank_memory.h"
+
+#include <fmt/format.h>
+
+#include <thread>
+#include <utility>
+
+namespace railhop {
+
+absl::Status RankMemory::Register(std::byte* address, size_t length, std::string_view location) {
+  if (address == nullptr || length == 0 ||
+      reinterpret_cast<uintptr_t>(address) + length < reinterpret_cast<uintptr_t>(address)) {
+    return absl::InvalidArgumentError(
+        fmt::format("memory at {} of {} bytes cannot be registered: give an address and a length "
+                    "of at least 1 byte that stay within the address space",
+                    static_cast<void*>(address), length));
+  }
+  if (location.starts_with("cuda:")) {
+    return absl::UnimplementedError(fmt::format(
+        "memory of location \"{}\" cannot be registered: this build has no GPU support; copy it to "
+        "host memory and register that with \"cpu:N\"",
+        location));
+  }
+  std::lock_guard lock(mutex_);
+  if (closed_) return absl::CancelledError("the rank is stopping");
+  Registered registered{.region = std::make_unique<Region>(), .keys = {}};
+  absl::Status status = RegisterWithNics(address, length, &registered.keys);
+  if (!status.ok()) return status;
+  Region& region = *registered.region;
+  region.base = address;
+  region.length = length;
+  region.staging = host_staging_;
+  for (const MemoryKey& key : registered.keys) region.lkeys.push_back(key.lkey);
+  if (!TellSubmitActor(SubmitActor::kAddRegion, &region)) {
+    DeregisterFromNics(registered.keys);
+    return absl::AlreadyExistsError(
+        fmt::format("memory at {} of {} bytes overlaps memory that is registered already (or {} "
+                    "ranges are); unregister that first",
+                    static_cast<void*>(address), length, RegionTable::kMaxRegions));
+  }
+  regions_.emplace(address, std::move(registered));
+  return absl::OkStatus();
+}
+
+absl::Status RankMemory::Unregister(std::byte* address) {
+  std::lock_guard lock(mutex_);
+  if (closed_) return absl::CancelledError("the rank is stopping");
+  const auto found = regions_.find(address);
+  if (found == regions_.end()) {
+    return absl::NotFoundError(
+        fmt::format("no registered memory starts at {}; give the address that was registered",
+                    static_cast<void*>(address)));
+  }
+  if (!TellSubmitActor(SubmitActor::kRemoveRegion, found->second.region.get())) {
+    return absl::FailedPreconditionError(
+        fmt::format("memory at {} is in use by a transfer; wait for its batch to end",
+                    static_cast<void*>(address)));
+  }
+  DeregisterFromNics(found->second.keys);
+  regions_.erase(found);
+  return absl::OkStatus();
+}
+
+void RankMemory::Close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
+absl::Status RankMemory::RegisterWithNics(std::byte* address, size_t length,
+                                          std::vector<MemoryKey>* keys) {
+  for (Nic* nic : nics_) {
+    absl::StatusOr<MemoryKey> key = nic->Register(address, length);
+    if (!key.ok()) {
+      DeregisterFromNics(*keys);
+      return key.status();
+    }
+    keys->push_back(*key);
+  }
+  return absl::OkStatus();
+}
+
+void RankMemory::DeregisterFromNics(const std::vector<MemoryKey>& keys) {
+  for (size_t i = 0; i < keys.size(); ++i) nics_[i]->Deregister(keys[i]).IgnoreError();
+}
+
+// Waits for the actor's answer, which comes within a pass.
+bool RankMemory::TellSubmitActor(uint32_t kind, Region* region) {
+  SubmitActor::RegionReply reply;
+  ControlMessage message{.kind = kind};
+  message.arguments[0] = reinterpret_cast<uint64_t>(region);
+  message.arguments[1] = reinterpret_cast<uint64_t>(&reply);
+  while (!submit_.Post(message)) std::this_thread::yield();  // the lane is full for a pass at most
+  reply.answer.wait(0, std::memory_order_acquire);
+  return reply.answer.load(std::memory_order_acquire) == 1;
+}
+
+}  // namespace railhop

@@ -1,0 +1,51 @@
+// The memory an application has registered with a rank: known to every NIC, then to SubmitActor.
+//
+// Set-up calls from any thread, one at a time. Regions are owned here; SubmitActor holds pointers
+// between its two answers "added" and "removed".
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/region_table.h"
+#include "actors/submit_actor.h"
+#include "transport/fabric/fabric.h"
+
+namespace railhop {
+
+class RankMemory {
+ public:
+  // `host_staging`: host memory may be relayed through staging arenas.
+  RankMemory(std::vector<Nic*> nics, SubmitActor* submit, bool host_staging)
+      : nics_(std::move(nics)), submit_(*submit), host_staging_(host_staging) {}
+
+  absl::Status Register(std::byte* address, size_t length, std::string_view location);
+  // FailedPrecondition while a transfer may still read the range.
+  absl::Status Unregister(std::byte* address);
+  // The actors are about to stop: every later call is refused.
+  void Close();
+
+ private:
+  struct Registered {
+    std::unique_ptr<Region> region;
+    std::vector<MemoryKey> keys;  // one per NIC
+  };
+
+  absl::Status RegisterWithNics(std::byte* address, size_t length, std::vector<MemoryKey>* keys);
+  void DeregisterFromNics(const std::vector<MemoryKey>& keys);
+  bool TellSubmitActor(uint32_t kind, Region* region);
+
+  const std::vector<Nic*> nics_;
+  SubmitActor& submit_;
+  const bool host_staging_;
+  std::mutex mutex_;
+  bool closed_ = false;
+  std::map<std::byte*, Registered> regions_;
+};
+
+}  // namespace railhop

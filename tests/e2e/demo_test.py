@@ -1,0 +1,198 @@
+"""Runs `railhop demo` as a user does: small batches, real processes, real faults.
+
+Usage: demo_test.py RAILHOP_BINARY [unittest arguments]
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+RAILHOP = None
+TIMEOUT_S = 240
+SMALL = {
+    "batches": [
+        {"name": "small/state", "lengths": [64, 64, 512, 1, 8192]},
+        {"name": "small/kv", "lengths": [2359296] * 6},
+    ]
+}
+
+
+def demo_processes():
+    """Process ids and command lines of the children of running demos."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                pass  # it ended meanwhile
+    return found
+
+
+def descendants(parent, word):
+    """Children of `parent` with `word` in their command line."""
+    children = []
+    for pid, command in demo_processes().items():
+        try:
+            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue
+        if f"\nPPid:\t{parent}\n" in status and word in command:
+            children.append(pid)
+    return children
+
+
+class DemoTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.batches = self.write("batches.json", json.dumps(SMALL))
+
+    def write(self, name, text):
+        path = pathlib.Path(self.folder.name, name)
+        path.write_text(text)
+        return str(path)
+
+    def command(self, *arguments, batches=None):
+        return [RAILHOP, "demo", "--ranks", "2", "--duration", "0", "--line-rate", "2",
+                "--batches", batches or self.batches, *arguments]
+
+    def run_demo(self, *arguments, prefix=(), env=None, batches=None):
+        return subprocess.run(
+            [*prefix, *self.command(*arguments, batches=batches)], capture_output=True, text=True,
+            timeout=TIMEOUT_S, env={**os.environ, **(env or {})}, check=False)
+
+    def assert_fails_saying(self, result, *words):
+        self.assertNotIn(result.returncode, (0, None))
+        self.assertGreater(result.returncode, 0, "ended by a signal: " + result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_relays_every_batch_and_says_so_in_tables_and_json(self):
+        results = pathlib.Path(self.folder.name, "results.json")
+        done = self.run_demo("--json", str(results))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("small/kv", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^0 +submit ")
+        lines = [json.loads(line) for line in results.read_text().splitlines()]
+        ratios = {line["batch"]: line for line in lines if line["name"] == "demo.relay_ratio"}
+        self.assertEqual(set(ratios), {"small/state", "small/kv"})
+        for line in ratios.values():
+            self.assertEqual(line["relayed_share"], 1.0)
+            self.assertGreater(line["ratio"], 0)
+        actors = {(line["rank"], line["actor"]) for line in lines if line["name"] == "demo.actor"}
+        for actor in ("submit", "copy", "relay_post", "cq_poll", "peer", "endpoint", "watchdog"):
+            self.assertIn((0, actor), actors)
+            self.assertIn((1, actor), actors)
+
+    def test_more_ranks_and_rails_and_every_layout(self):
+        for layout in ("one_core", "two_core", "four_core", "per_nic"):
+            with self.subTest(layout=layout):
+                done = self.run_demo("--layout", layout, "--rails-per-rank", "2", "--ranks", "3")
+                if "core" in done.stderr and done.returncode != 0:
+                    # A preset that wants more cores than are allowed says so.
+                    self.assertRegex(done.stderr, r"allowed|cores")
+                    continue
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_leaves_nothing_in_shared_memory(self):
+        def leftovers():
+            return {path.name for path in pathlib.Path("/dev/shm").glob("railhop-demo-*")}
+        before = leftovers()
+        self.assertEqual(self.run_demo().returncode, 0)
+        self.assertEqual(leftovers() - before, set())
+
+    def test_names_a_batch_file_that_is_missing_or_wrong(self):
+        self.assert_fails_saying(self.run_demo(batches="/nowhere.json"), "/nowhere.json")
+        for text in ("", "[]", "{}", '{"batches": []}', '{"batches": [{"name": "x"}]}',
+                     '{"batches": [{"name": "x", "lengths": [-1]}]}',
+                     '{"batches": [{"name": "x", "lengths": [0]}]}',
+                     '{"batches": [{"name": "x", "lengths": []}]}',
+                     '{"batches": [{"name": "x", "lengths": [99999999999999999999]}]}'):
+            with self.subTest(text=text):
+                path = self.write("bad.json", text)
+                self.assert_fails_saying(self.run_demo(batches=path), "bad.json")
+
+    def test_names_an_unknown_config_field_by_file_and_line(self):
+        config = self.write("rank.textproto", "piece_timeout_ms: 4000\nslice_sice: 4096\n")
+        self.assert_fails_saying(self.run_demo("--config", config), ":2:", "slice_sice")
+
+    def test_names_a_core_outside_the_allowed_set(self):
+        core = max(os.sched_getaffinity(0)) + 1000
+        config = self.write("rank.textproto",
+                            f'reactors {{ name: "data" core: {core} }}\n'
+                            + "".join(f'placement {{ actor: {a} reactor: "data" }}\n'
+                                      for a in ("SUBMIT", "COPY", "RELAY_POST", "CQ_POLL")))
+        self.assert_fails_saying(self.run_demo("--config", config), str(core))
+
+    def test_bad_group_id_switches_relaying_off_with_the_reason(self):
+        self.assert_fails_saying(self.run_demo(env={"MC_PXN_GROUP_ID": "a/b"}),
+                                 "MC_PXN_GROUP_ID", "a/b")
+
+    def test_bad_rail_map_switches_relaying_off_with_the_reason(self):
+        self.assert_fails_saying(self.run_demo(env={"MC_PXN_RAIL_MAP": '["sim0"]'}),
+                                 "MC_PXN_RAIL_MAP")
+
+    def test_names_bytes_needed_and_free_when_shared_memory_is_small(self):
+        mount = "mount -t tmpfs -o size=4m tmpfs /dev/shm && exec \"$@\""
+        prefix = ("unshare", "--mount", "--map-root-user", "sh", "-c", mount, "sh")
+        if os.geteuid() == 0:
+            prefix = ("unshare", "--mount", "sh", "-c", mount, "sh")
+        probe = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+        if probe.returncode != 0:
+            self.skipTest("no private mount namespace can be made here: " + str(probe.stderr))
+        done = self.run_demo(prefix=prefix)
+        self.assertGreater(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"/dev/shm")
+        self.assertRegex(done.stderr, r"\d+ .*free|free .*\d+")
+
+    def start_and_find(self, word, count):
+        """A demo that would run for a minute, and its children of one kind once all are there."""
+        process = subprocess.Popen(self.command("--duration", "60"), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            children = descendants(process.pid, word)
+            if len(children) == count:
+                return process, children
+            time.sleep(0.05)
+        self.fail("the demo's processes did not appear")
+
+    def kill_and_expect(self, word, count, name):
+        process, children = self.start_and_find(word, count)
+        os.kill(children[-1], signal.SIGKILL)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+        self.assertGreater(process.returncode, 0, errors)
+        self.assertRegex(errors, name)
+
+    def test_says_that_the_target_died(self):
+        self.kill_and_expect("demo-target", 1, r"target")
+
+    def test_says_that_a_rank_died(self):
+        self.kill_and_expect("demo-rank", 2, r"rank \d")
+
+    def test_children_end_with_their_parent(self):
+        process, ranks = self.start_and_find("demo-rank", 2)
+        children = ranks + descendants(process.pid, "demo-target")
+        process.kill()
+        process.communicate(timeout=TIMEOUT_S)
+        until = time.monotonic() + 30
+        while time.monotonic() < until and any(
+                "demo-rank" in demo_processes().get(pid, ())
+                or "demo-target" in demo_processes().get(pid, ()) for pid in children):
+            time.sleep(0.05)
+        self.assertFalse([pid for pid in children if pid in demo_processes()
+                          and re.search("demo-", " ".join(demo_processes()[pid]))])
+
+
+if __name__ == "__main__":
+    RAILHOP = sys.argv.pop(1)
+    unittest.main()

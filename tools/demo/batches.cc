@@ -1,0 +1,101 @@
+#include "tools/demo/batches.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace railhop {
+namespace {
+
+constexpr uint64_t kMaxBatchBytes = uint64_t{8} << 30;
+constexpr size_t kMaxRequests = 100'000;
+
+// Odd multiplier: neighbouring words differ in all bytes, and no two offsets below 2^63 agree.
+uint64_t PatternWord(uint64_t seed, uint64_t index) {
+  return (index + 1) * 0x9E3779B97F4A7C15u ^ seed * 0xD6E8FEB86659FD93u;
+}
+
+absl::StatusOr<KvBatch> ParseBatch(const nlohmann::json& json) {
+  if (!json.is_object() || !json.contains("name") || !json["name"].is_string() ||
+      !json.contains("lengths") || !json["lengths"].is_array()) {
+    return absl::InvalidArgumentError("a batch needs a \"name\" and an array \"lengths\"");
+  }
+  KvBatch batch{.name = json["name"].get<std::string>(), .lengths = {}};
+  if (json["lengths"].empty() || json["lengths"].size() > kMaxRequests) {
+    return absl::InvalidArgumentError(
+        fmt::format("batch \"{}\" has {} lengths; 1 to {} can be replayed", batch.name,
+                    json["lengths"].size(), kMaxRequests));
+  }
+  for (const nlohmann::json& length : json["lengths"]) {
+    if (!length.is_number_unsigned() || length == 0 || length > kMaxBatchBytes) {
+      return absl::InvalidArgumentError(
+          fmt::format("batch \"{}\" has the length {}; lengths are bytes, 1 to {}", batch.name,
+                      length.dump(), kMaxBatchBytes));
+    }
+    batch.lengths.push_back(length.get<uint64_t>());
+    batch.total += batch.lengths.back();
+  }
+  if (batch.total > kMaxBatchBytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("batch \"{}\" has {} bytes in all; at most {} can be replayed", batch.name,
+                    batch.total, kMaxBatchBytes));
+  }
+  return batch;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<KvBatch>> ReadBatches(const std::string& path) {
+  std::string text = kDefaultBatches;
+  if (!path.empty()) {
+    std::ifstream file(path);
+    text.assign(std::istreambuf_iterator<char>(file), {});
+    if (!file) {
+      return absl::NotFoundError(
+          fmt::format("the batch file {} cannot be read; give another with --batches", path));
+    }
+  }
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("batches") || !json["batches"].is_array() ||
+      json["batches"].empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: not a JSON object with a non-empty array \"batches\"", path));
+  }
+  std::vector<KvBatch> batches;
+  for (const nlohmann::json& entry : json["batches"]) {
+    absl::StatusOr<KvBatch> batch = ParseBatch(entry);
+    if (!batch.ok()) {
+      return absl::InvalidArgumentError(path + ": " + std::string(batch.status().message()));
+    }
+    batches.push_back(*std::move(batch));
+  }
+  return batches;
+}
+
+void FillPattern(std::span<std::byte> memory, uint64_t seed) {
+  const size_t words = memory.size() / sizeof(uint64_t);
+  for (size_t i = 0; i < words; ++i) {
+    const uint64_t word = PatternWord(seed, i);
+    std::memcpy(memory.data() + i * sizeof(word), &word, sizeof(word));
+  }
+  const uint64_t last = PatternWord(seed, words);
+  std::memcpy(memory.data() + words * sizeof(last), &last, memory.size() % sizeof(last));
+}
+
+int64_t FindMismatch(std::span<const std::byte> memory, uint64_t seed) {
+  for (size_t at = 0; at < memory.size(); at += sizeof(uint64_t)) {
+    const uint64_t word = PatternWord(seed, at / sizeof(word));
+    const size_t bytes = std::min(sizeof(word), memory.size() - at);
+    if (std::memcmp(memory.data() + at, &word, bytes) == 0) continue;
+    for (size_t i = 0; i < bytes; ++i) {
+      const auto expected = static_cast<std::byte>(word >> (8 * i) & 0xFF);
+      if (memory[at + i] != expected) return static_cast<int64_t>(at + i);
+    }
+  }
+  return -1;
+}
+
+}  // namespace railhop

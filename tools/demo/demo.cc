@@ -1,0 +1,369 @@
+#include "tools/demo/demo.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "tools/demo/child_process.h"
+#include "tools/demo/rank_config.h"
+#include "tools/demo/report.h"
+
+namespace railhop {
+namespace {
+
+using nlohmann::json;
+using std::chrono::seconds;
+
+constexpr const char* kTargetName = "decode-0";
+constexpr seconds kSetUp{60};
+constexpr seconds kReply{700};
+
+// GB/s of memcpy by one thread, over buffers too large for a cache.
+double MeasureMemcpy() {
+  constexpr size_t kBytes = 256 << 20;
+  std::vector<char> from(kBytes, 1);
+  std::vector<char> to(kBytes, 2);
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    std::memcpy(to.data(), from.data(), kBytes);
+    asm volatile("" : : "r"(to.data()) : "memory");
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::max(best, static_cast<double>(kBytes) / took.count() / 1e9);
+  }
+  return best;
+}
+
+// A directory of one's own in shared memory, removed in the end.
+class Workplace {
+ public:
+  absl::Status Create() {
+    std::string path = "/dev/shm/railhop-demo-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) {
+      return absl::ErrnoToStatus(errno, "no directory can be made in /dev/shm");
+    }
+    path_ = path;
+    return absl::OkStatus();
+  }
+  ~Workplace() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The line that shows on a terminal what is going on; elsewhere one line now and then.
+class Progress {
+ public:
+  void Show(const std::string& text) {
+    const auto now = std::chrono::steady_clock::now();
+    if (terminal_) {
+      std::cerr << "\r\x1b[K" << text << std::flush;
+    } else if (now - shown_ > seconds(2)) {
+      std::cerr << text << std::endl;
+      shown_ = now;
+    }
+  }
+  ~Progress() {
+    if (terminal_) std::cerr << "\r\x1b[K" << std::flush;
+  }
+
+ private:
+  const bool terminal_ = isatty(STDERR_FILENO) != 0;
+  std::chrono::steady_clock::time_point shown_;
+};
+
+class Demo {
+ public:
+  explicit Demo(const DemoOptions& options) : options_(options) {}
+
+  absl::Status Run() {
+    if (absl::Status status = Prepare(); !status.ok()) return status;
+    if (absl::Status status = StartTarget(); !status.ok()) return status;
+    if (absl::Status status = StartRanks(); !status.ok()) return status;
+    const auto until =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.duration);
+    int round = 0;
+    do {
+      if (absl::Status status = RunRound(round++); !status.ok()) return status;
+    } while (std::chrono::steady_clock::now() < until);
+    return Finish();
+  }
+
+  const DemoReport& report() const { return report_; }
+
+ private:
+  absl::Status Prepare() {
+    absl::StatusOr<std::vector<KvBatch>> batches = ReadBatches(options_.batches);
+    if (!batches.ok()) return batches.status();
+    for (KvBatch& batch : *batches) {
+      area_bytes_ = std::max(area_bytes_, batch.total);
+      report_.kinds.push_back({.batch = std::move(batch), .relayed = {}, .direct = {}});
+    }
+    progress_.Show("measuring memcpy ...");
+    report_.memcpy_gb_per_s = MeasureMemcpy();
+    const uint32_t nics = options_.ranks * options_.rails_per_rank;
+    report_.line_gb_per_s =
+        options_.line_rate > 0 ? options_.line_rate : report_.memcpy_gb_per_s / 4 / nics;
+    report_.ranks = options_.ranks;
+    report_.rails_per_rank = options_.rails_per_rank;
+    report_.layout = options_.layout;
+    return workplace_.Create();
+  }
+
+  absl::Status StartTarget() {
+    progress_.Show("starting the target ...");
+    std::vector<std::string> arguments{
+        "demo-target", "--directory",  workplace_.path(),          "--name",
+        kTargetName,   "--area-bytes", std::to_string(area_bytes_)};
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      arguments.push_back("--preferred");
+      arguments.push_back(RailsOf((rank + 1) % options_.ranks));
+    }
+    absl::StatusOr<ChildProcess> target = ChildProcess::Spawn("target", arguments);
+    if (!target.ok()) return target.status();
+    target_.push_back(*std::move(target));
+    absl::StatusOr<json> areas = target_[0].Ask({{"command", "areas"}}, kSetUp);
+    if (!areas.ok()) return areas.status();
+    addresses_ = (*areas)["addresses"].get<std::vector<uint64_t>>();
+    return absl::OkStatus();
+  }
+
+  absl::Status StartRanks() {
+    progress_.Show("starting the ranks ...");
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      absl::StatusOr<std::string> relayed = WriteConfig(rank, true);
+      if (!relayed.ok()) return relayed.status();
+      absl::StatusOr<std::string> direct = WriteConfig(rank, false);
+      if (!direct.ok()) return direct.status();
+      absl::StatusOr<ChildProcess> child = ChildProcess::Spawn(
+          fmt::format("rank {}", rank),
+          {"demo-rank", "--config-file", *relayed, "--direct-config-file", *direct, "--target",
+           kTargetName, "--wanted-rails", RailsOf((rank + 1) % options_.ranks), "--source-bytes",
+           std::to_string(area_bytes_)});
+      if (!child.ok()) return child.status();
+      ranks_.push_back(*std::move(child));
+    }
+    progress_.Show("attaching the lanes ...");
+    return AskAll({{"command", "attach"}}, kSetUp).status();
+  }
+
+  // Each batch kind in turn: relayed and direct, the order changing from round to round.
+  absl::Status RunRound(int round) {
+    for (size_t kind = 0; kind < report_.kinds.size(); ++kind) {
+      for (const bool relayed : {round % 2 == 0, round % 2 != 0}) {
+        progress_.Show(fmt::format("round {}: {} {} ...", round + 1, report_.kinds[kind].batch.name,
+                                   relayed ? "relayed" : "direct"));
+        absl::StatusOr<DemoRun> run = RunOnce(report_.kinds[kind].batch, relayed);
+        if (!run.ok()) return run.status();
+        (relayed ? report_.kinds[kind].relayed : report_.kinds[kind].direct).push_back(*run);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<DemoRun> RunOnce(const KvBatch& batch, bool relayed) {
+    ++seed_;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      const json fill{{"command", "fill"}, {"bytes", batch.total}, {"seed", SeedOf(rank)}};
+      if (absl::Status sent = ranks_[rank].Send(fill); !sent.ok()) return sent;
+    }
+    if (absl::Status filled = ReceiveAll(kReply).status(); !filled.ok()) return filled;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      const json run{{"command", "run"},
+                     {"relayed", relayed},
+                     {"address", addresses_[rank]},
+                     {"lengths", batch.lengths}};
+      if (absl::Status sent = ranks_[rank].Send(run); !sent.ok()) return sent;
+    }
+    absl::StatusOr<std::vector<json>> replies = ReceiveAll(kReply);
+    if (!replies.ok()) return replies.status();
+    if (absl::Status checked = CheckAll(batch, relayed, *replies); !checked.ok()) return checked;
+    return Summarise(batch, *replies);
+  }
+
+  DemoRun Summarise(const KvBatch& batch, const std::vector<json>& replies) const {
+    DemoRun run;
+    double cpu = 0;
+    uint64_t relayed_bytes = 0;
+    for (const json& reply : replies) {
+      run.gb_per_s += static_cast<double>(batch.total) / reply["seconds"].get<double>() / 1e9;
+      cpu += reply["cpu_seconds"].get<double>();
+      relayed_bytes += reply["relayed_bytes"].get<uint64_t>();
+    }
+    const auto all = static_cast<double>(batch.total) * options_.ranks;
+    run.cpu_s_per_gb = cpu / (all / 1e9);
+    run.relayed_share = static_cast<double>(relayed_bytes) / all;
+    return run;
+  }
+
+  absl::Status CheckAll(const KvBatch& batch, bool relayed, const std::vector<json>& replies) {
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      const std::string what =
+          fmt::format("batch {} of rank {}, {}", batch.name, rank, relayed ? "relayed" : "direct");
+      if (replies[rank]["state"] != "COMPLETED") {
+        return absl::InternalError(fmt::format(
+            "{}: {} ({}), {} of {} bytes arrived", what, replies[rank]["state"].get<std::string>(),
+            replies[rank]["reason"].get<std::string>(), replies[rank]["bytes"].get<uint64_t>(),
+            batch.total));
+      }
+      absl::StatusOr<json> checked = target_[0].Ask(
+          {{"command", "check"}, {"area", rank}, {"bytes", batch.total}, {"seed", SeedOf(rank)}},
+          kReply);
+      if (!checked.ok()) return checked.status();
+      if (const auto at = (*checked)["mismatch"].get<int64_t>(); at >= 0) {
+        return absl::DataLossError(
+            fmt::format("{}: wrong byte at the target, offset {} of {}", what, at, batch.total));
+      }
+      report_.checked_bytes += batch.total;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() {
+    absl::StatusOr<std::vector<json>> stats = AskAll({{"command", "stats"}}, kReply);
+    if (!stats.ok()) return stats.status();
+    report_.rank_stats = *std::move(stats);
+    progress_.Show("stopping ...");
+    absl::Status status;
+    for (ChildProcess& rank : ranks_) status.Update(rank.Finish(kSetUp));
+    status.Update(target_[0].Finish(kSetUp));
+    return status;
+  }
+
+  absl::StatusOr<std::vector<json>> AskAll(const json& request, std::chrono::milliseconds timeout) {
+    for (ChildProcess& rank : ranks_) {
+      if (absl::Status sent = rank.Send(request); !sent.ok()) return sent;
+    }
+    return ReceiveAll(timeout);
+  }
+
+  absl::StatusOr<std::vector<json>> ReceiveAll(std::chrono::milliseconds timeout) {
+    std::vector<json> replies;
+    for (ChildProcess& rank : ranks_) {
+      absl::StatusOr<json> reply = rank.Receive(timeout);
+      if (!reply.ok()) return reply.status();
+      replies.push_back(*std::move(reply));
+    }
+    return replies;
+  }
+
+  std::string RailsOf(uint32_t rank) const {
+    std::vector<std::string> names;
+    for (uint32_t i = 0; i < options_.rails_per_rank; ++i) {
+      names.push_back(NicName(rank * options_.rails_per_rank + i));
+    }
+    return fmt::format("{}", fmt::join(names, ","));
+  }
+
+  absl::StatusOr<std::string> WriteConfig(uint32_t rank, bool relays) const {
+    RankConfigFacts facts{.rank = rank,
+                          .ranks = options_.ranks,
+                          .rails_per_rank = options_.rails_per_rank,
+                          .line_gb_per_s = report_.line_gb_per_s,
+                          .layout = options_.layout,
+                          .directory = workplace_.path(),
+                          .relays = relays,
+                          .base_config = options_.config};
+    absl::StatusOr<std::string> text = MakeRankConfig(facts);
+    if (!text.ok()) return text.status();
+    const std::string path =
+        fmt::format("{}/rank{}{}.textproto", workplace_.path(), rank, relays ? "" : "-direct");
+    std::ofstream(path) << *text;
+    return path;
+  }
+
+  uint64_t SeedOf(uint32_t rank) const { return seed_ * 64 + rank; }
+
+  const DemoOptions options_;
+  DemoReport report_;
+  Progress progress_;
+  Workplace workplace_;
+  uint64_t area_bytes_ = 0;
+  uint64_t seed_ = 0;
+  std::vector<uint64_t> addresses_;
+  std::vector<ChildProcess> target_;  // one
+  std::vector<ChildProcess> ranks_;
+};
+
+}  // namespace
+
+int RunDemo(const DemoOptions& options) {
+  signal(SIGPIPE, SIG_IGN);  // a child that died is an error of the write
+  DemoReport report;
+  absl::Status status;
+  {
+    Demo demo(options);
+    status = demo.Run();
+    report = demo.report();
+  }
+  if (!status.ok()) {
+    std::cerr << "railhop demo: " << status.message() << "\n";
+    return 1;
+  }
+  PrintTables(report, std::cout);
+  if (options.json.empty()) return 0;
+  std::ofstream file(options.json);
+  WriteJsonLines(report, file);
+  if (file.flush()) return 0;
+  std::cerr << "railhop demo: the results cannot be written to " << options.json
+            << "; give another file with --json\n";
+  return 1;
+}
+
+void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
+  auto options = std::make_shared<DemoOptions>();
+  CLI::App* demo =
+      app.add_subcommand("demo", "Replays KV batches between processes of this machine");
+  demo->add_option("--ranks", options->ranks, "Rank processes")
+      ->check(CLI::Range(2, 8))
+      ->capture_default_str();
+  demo->add_option("--rails-per-rank", options->rails_per_rank, "NICs of each rank")
+      ->check(CLI::Range(1, 4))
+      ->capture_default_str();
+  demo->add_option("--layout", options->layout, "How each rank's actors are spread over cores")
+      ->check(CLI::IsMember({"auto", "one_core", "two_core", "four_core", "per_nic"}))
+      ->capture_default_str();
+  demo->add_option("--line-rate", options->line_rate,
+                   "GB/s of one simulated NIC (default: memcpy's rate / 4 / NICs)")
+      ->check(CLI::Range(0.001, 1000.0));
+  demo->add_option("--batches", options->batches,
+                   "File of batches to replay (default: an inference server's, see tests/data/)")
+      ->capture_default_str();
+  demo->add_option("--config", options->config, "Text config that every rank starts from")
+      ->check(CLI::ExistingFile);
+  demo->add_option("--duration", options->duration, "Seconds of replaying; at least one round")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  demo->add_option("--json", options->json, "File for the results as JSON lines");
+  demo->callback([=] { *run = [options] { return RunDemo(*options); }; });
+
+  auto target_options = std::make_shared<TargetOptions>();
+  CLI::App* target = app.add_subcommand("demo-target", "")->group("");
+  target->add_option("--directory", target_options->directory)->required();
+  target->add_option("--name", target_options->name)->required();
+  target->add_option("--area-bytes", target_options->area_bytes)->required();
+  target->add_option("--preferred", target_options->preferred)->required();
+  target->callback([=] { *run = [target_options] { return RunTargetProcess(*target_options); }; });
+
+  auto rank_options = std::make_shared<RankProcessOptions>();
+  CLI::App* rank = app.add_subcommand("demo-rank", "")->group("");
+  rank->add_option("--config-file", rank_options->config_file)->required();
+  rank->add_option("--direct-config-file", rank_options->direct_config_file)->required();
+  rank->add_option("--target", rank_options->target)->required();
+  rank->add_option("--wanted-rails", rank_options->wanted_rails)->required();
+  rank->add_option("--source-bytes", rank_options->source_bytes)->required();
+  rank->callback([=] { *run = [rank_options] { return RunRankProcess(*rank_options); }; });
+}
+
+}  // namespace railhop

@@ -1,0 +1,28 @@
+// Writes the config text of a demo rank.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace railhop {
+
+struct RankConfigFacts {
+  uint32_t rank = 0;
+  uint32_t ranks = 0;
+  uint32_t rails_per_rank = 1;
+  double line_gb_per_s = 0;  // of one NIC
+  std::string layout;
+  std::string directory;    // of the simulated targets and the registry
+  bool relays = false;      // takes part in PXN
+  std::string base_config;  // file whose text comes first; may be empty
+};
+
+// The NIC of the host with this number, and the rail it is on.
+std::string NicName(uint32_t number);
+
+// A field that the base config sets as well is an error when the text is read, and names its line.
+absl::StatusOr<std::string> MakeRankConfig(const RankConfigFacts& facts);
+
+}  // namespace railhop

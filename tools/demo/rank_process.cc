@@ -1,0 +1,165 @@
+// One rank of the demo: a rank that relays, and beside it one that never does, on a NIC of the same
+// kind; both send the same source.
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+
+#include "actors/bootstrap.h"
+#include "tools/demo/batches.h"
+#include "tools/demo/child_process.h"
+#include "tools/demo/demo.h"
+
+namespace railhop {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::seconds kAttachTimeout{20};
+constexpr std::chrono::minutes kBatchTimeout{5};
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+const char* StateName(BatchState state) {
+  constexpr const char* kNames[] = {"PENDING", "COMPLETED", "FAILED", "CANCELED", "TIMEOUT"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+json ToJson(const LatencySummary& latency) {
+  return {{"count", latency.count},
+          {"p50_us", latency.p50_us},
+          {"p99_us", latency.p99_us},
+          {"max_us", latency.max_us}};
+}
+
+json ToJson(const RankStats& stats) {
+  json actors = json::array();
+  for (const ActorStats& actor : stats.actors) {
+    actors.push_back({{"actor", actor.actor},
+                      {"reactor", actor.reactor},
+                      {"core", actor.core},
+                      {"busy", actor.busy},
+                      {"messages", actor.messages},
+                      {"queue_wait", ToJson(actor.queue_wait)},
+                      {"service", ToJson(actor.service)}});
+  }
+  json fallbacks = json::object();
+  for (const auto& [reason, count] : stats.fallbacks) fallbacks[reason] = count;
+  return {{"actors", actors},
+          {"bytes_direct", stats.bytes_direct},
+          {"bytes_relayed", stats.bytes_relayed},
+          {"bytes_relayed_for_others", stats.bytes_relayed_for_others},
+          {"pieces_relayed", stats.pieces_relayed},
+          {"slices_direct", stats.slices_direct},
+          {"fallbacks", fallbacks}};
+}
+
+class DemoRank {
+ public:
+  // Empty, or what went wrong.
+  std::string Create(const RankProcessOptions& options) {
+    void* memory = mmap(nullptr, options.source_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) return "no memory for the source of " + options.config_file;
+    source_ = {static_cast<std::byte*>(memory), options.source_bytes};
+    std::string error;
+    for (const auto& [file, side] : {std::pair{options.config_file, &relayed_},
+                                     std::pair{options.direct_config_file, &direct_}}) {
+      std::ostringstream text;
+      text << std::ifstream(file).rdbuf();
+      side->rank = Rank::Create(text.str(), file, &error);
+      if (side->rank == nullptr) return error;
+      if (!side->rank->RegisterMemory(source_.data(), source_.size(), "cpu:0", &error))
+        return error;
+      side->target = side->rank->OpenSegment(options.target, &error);
+      if (side->target == 0) return error;
+    }
+    wanted_rails_ = options.wanted_rails;
+    return "";
+  }
+
+  json Handle(const json& request) {
+    const auto command = request["command"].get<std::string>();
+    if (command == "attach") return Attach();
+    if (command == "fill") {
+      FillPattern(source_.first(request["bytes"].get<size_t>()), request["seed"].get<uint64_t>());
+      return json::object();
+    }
+    if (command == "stats") return ToJson(relayed_.rank->Stats());
+    return Run(request["relayed"].get<bool>() ? relayed_ : direct_, request);
+  }
+
+ private:
+  struct Side {
+    std::unique_ptr<Rank> rank;
+    SegmentId target = 0;
+  };
+
+  json Attach() {
+    if (const std::string reason = relayed_.rank->pxn_off_reason(); !reason.empty()) {
+      return {{"error", "PXN is off: " + reason}};
+    }
+    std::istringstream rails(wanted_rails_);
+    for (std::string rail; std::getline(rails, rail, ',');) {
+      if (!relayed_.rank->WaitForRelay(rail, kAttachTimeout)) {
+        return {{"error", "no lane to a peer on " + rail + " within 20 s"}};
+      }
+    }
+    return json::object();
+  }
+
+  json Run(Side& side, const json& request) {
+    std::vector<TransferRequest> requests;
+    auto address = request["address"].get<uint64_t>();
+    std::byte* source = source_.data();
+    for (const json& entry : request["lengths"]) {
+      const auto length = entry.get<uint64_t>();
+      requests.push_back({Opcode::kWrite, source, side.target, address, length});
+      source += length;
+      address += length;
+    }
+    const double cpu = CpuSeconds();
+    const auto start = std::chrono::steady_clock::now();
+    BatchId batch;
+    if (side.rank->Submit(requests, kBatchTimeout, &batch) != SubmitResult::kOk) {
+      return {{"error", "a batch was not accepted"}};
+    }
+    side.rank->Wait(batch, kBatchTimeout * 2);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const BatchStatus status = side.rank->Status(batch);
+    side.rank->Free(batch);
+    return {{"seconds", seconds.count()},
+            {"cpu_seconds", CpuSeconds() - cpu},
+            {"state", StateName(status.state)},
+            {"reason", TransferErrorName(status.error)},
+            {"bytes", status.bytes},
+            {"relayed_bytes", status.relayed_bytes}};
+  }
+
+  std::span<std::byte> source_;
+  Side relayed_;
+  Side direct_;
+  std::string wanted_rails_;
+};
+
+}  // namespace
+
+int RunRankProcess(const RankProcessOptions& options) {
+  DemoRank rank;
+  const std::string error = rank.Create(options);
+  return ServeRequests([&](const json& request) -> json {
+    if (!error.empty()) return {{"error", error}};
+    return rank.Handle(request);
+  });
+}
+
+}  // namespace railhop

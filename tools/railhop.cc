@@ -1,0 +1,14 @@
+// The railhop command line: `railhop demo`; `railhop --help` lists the rest.
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "tools/demo/demo.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("Railhop moves KV caches over the right NIC of a host");
+  app.require_subcommand(1);
+  std::function<int()> run;
+  railhop::AddDemoCommands(app, &run);
+  CLI11_PARSE(app, argc, argv);
+  return run();
+}
