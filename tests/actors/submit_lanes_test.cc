@@ -1,0 +1,1083 @@
+// SubmitActor and its lanes: pieces, ring credit, what can be taken back, and how a lane ends. The
+// lanes are mappings of real registry entries; the test plays copy actor and relay.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "actors/submit_actor.h"
+#include "tests/actors/sender_harness.h"
+#include "transport/ring/completion.h"
+
+namespace railhop {
+namespace {
+
+// What every piece carries at most here, so that backlog does not change their number.
+constexpr uint64_t kPiece = 256 * kKiB;
+constexpr auto kTransport = static_cast<int32_t>(RelayStatus::kTransport);
+constexpr auto kBadDescriptor = static_cast<int32_t>(RelayStatus::kBadDescriptor);
+constexpr auto kRevoked = static_cast<int32_t>(RelayStatus::kRevoked);
+
+class LaneTest : public ::testing::Test {
+ protected:
+  explicit LaneTest(const SenderHarness::Setup& setup = {.max_piece_bytes = kPiece})
+      : sender_(setup) {
+    for (uint32_t target = 0; target < 3; ++target) sender_.AddTarget(target);
+  }
+  void TearDown() override { sender_.ExpectIdle(); }
+
+  // A batch of so many pieces, as one request.
+  BatchId SubmitPieces(uint64_t pieces, SegmentId target = 1) {
+    next_ += kMiB * 64;
+    return sender_.Submit({Write(next_, next_, pieces * kPiece, target)});
+  }
+  // A batch of `count` tiny requests that never touch each other.
+  static std::vector<TransferRequest> Tiny(size_t count, SegmentId target = 1) {
+    std::vector<TransferRequest> requests;
+    for (size_t i = 0; i < count; ++i) requests.push_back(Write(i * 4096, i * 4096, 64, target));
+    return requests;
+  }
+  // A batch of one piece, offered and rung: sequence `sequence` of lane 0.
+  BatchId OnePiece(uint64_t sequence, uint64_t bytes = 4096, SegmentId target = 1) {
+    next_ += kMiB * 64;
+    const BatchId batch = sender_.Submit({Write(next_, next_, bytes, target)});
+    sender_.Pass();
+    EXPECT_EQ(sender_.copies.size(), 1u);
+    EXPECT_EQ(sender_.copies.back().sequence, sequence);
+    sender_.CopyAll();
+    sender_.rung.clear();
+    return batch;
+  }
+  // Two batches in one piece, sequence 2 of lane 0, rung.
+  std::pair<BatchId, BatchId> SharedPiece() {
+    const BatchId one = sender_.Submit({Write(0, 0, 1000)});
+    const BatchId two = sender_.Submit({Write(10'000, 10'000, 2000)});
+    sender_.Pass();
+    EXPECT_EQ(sender_.copies.size(), 1u);
+    EXPECT_EQ(sender_.copies[0].content->spans.size(), 2u);
+    sender_.CopyAll();
+    sender_.rung.clear();
+    return {one, two};
+  }
+  uint64_t ClaimOf(uint64_t sequence, uint32_t lane = 0) {
+    return TestRelays::Words(*sender_.lanes[lane]).claims[SlotIndex(sequence)];
+  }
+  OutboundLane::Offer Offer(uint32_t lane = 0) {
+    return SubmitActorPeer::Lane(sender_.submit, lane).offer();
+  }
+  void ExpectState(BatchId id, BatchState state, TransferError error = TransferError::kNone) {
+    const BatchStatus status = sender_.Status(id);
+    EXPECT_EQ(status.state, state);
+    EXPECT_STREQ(TransferErrorName(status.error), TransferErrorName(error));
+  }
+  void ExpectCompleted(BatchId id, uint64_t bytes, uint64_t relayed) {
+    ExpectState(id, BatchState::kCompleted);
+    EXPECT_EQ(sender_.Status(id).bytes, bytes);
+    EXPECT_EQ(sender_.Status(id).relayed_bytes, relayed);
+  }
+
+  SenderHarness sender_;
+  uint64_t next_ = 0;
+};
+
+// --- Pieces
+
+TEST_F(LaneTest, APieceIsCopiedAndCompletedByTheRelay) {
+  sender_.OpenLane(0);
+  const BatchId batch = sender_.Submit({Write(100, 200, 300)});
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 1u);
+  const CopyPiece piece = sender_.copies[0];
+  EXPECT_EQ(piece.sequence, 2u);
+  EXPECT_EQ(piece.lane, 0u);
+  EXPECT_EQ(piece.lane_generation, 1u);
+  EXPECT_EQ(piece.target, sender_.routes[0].get());
+  ASSERT_EQ(piece.content->plans.size(), 1u);
+  EXPECT_EQ(piece.content->plans[0], (PlanEntry{kTarget + 200, 300}));
+  EXPECT_EQ(piece.content->copies[0].source, SourceAt(100));
+  sender_.CopyAll();
+  ExpectState(batch, BatchState::kPending);
+  EXPECT_EQ(sender_.regions[0]->in_flight, 300u);
+  EXPECT_EQ(sender_.Take(0, 2), TakeResult::kTaken);
+  sender_.AnswerAll();
+  ExpectCompleted(batch, 300, 300);
+  EXPECT_EQ(sender_.submit.stats().pieces_relayed.load(), 1u);
+  EXPECT_TRUE(sender_.posts.empty());
+}
+
+class LargePieceTest : public LaneTest {
+ protected:
+  LargePieceTest() : LaneTest(SenderHarness::Setup{}) {}
+};
+
+TEST_F(LargePieceTest, OnAnIdleLanePiecesAreSmallAndGrowWithTheBacklog) {
+  sender_.OpenLane(0);
+  const BatchId batch = sender_.Submit({Write(0, 0, 64 * kMiB)});
+  sender_.Pass();
+  ASSERT_FALSE(sender_.copies.empty());
+  EXPECT_EQ(sender_.copies[0].content->length, kPiece);
+  uint64_t largest = 0;
+  uint64_t moved = 0;
+  while (sender_.State(batch) == BatchState::kPending) {
+    ASSERT_FALSE(sender_.copies.empty());
+    for (const CopyPiece& piece : sender_.copies) {
+      ASSERT_LE(piece.content->length, kSlotBytes);
+      largest = std::max(largest, piece.content->length);
+      moved += piece.content->length;
+    }
+    sender_.CopyAll();
+    // The relay answers one by one, so that there always is a backlog.
+    sender_.Answer(0, sender_.rung.front().sequence, 0);
+    sender_.rung.pop_front();
+    sender_.Pass();
+    if (sender_.copies.empty()) sender_.AnswerAll();
+  }
+  EXPECT_GT(largest, 2 * kMiB);
+  EXPECT_EQ(moved, 64 * kMiB);
+  ExpectCompleted(batch, 64 * kMiB, 64 * kMiB);
+}
+
+TEST_F(LaneTest, APieceCarriesSeveralRequestsAndBatchesOfATarget) {
+  sender_.OpenLane(0);
+  const BatchId one = sender_.Submit({Write(0, 0, 100), Write(100, 100, 50), Write(500, 500, 7)});
+  const BatchId two = sender_.Submit({Write(1000, 1000, 10)});
+  const BatchId elsewhere = sender_.Submit({Write(2000, 2000, 20, 2)});
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 2u);
+  EXPECT_EQ(sender_.copies[0].content->plans,
+            (std::vector<PlanEntry>{{kTarget, 150}, {kTarget + 500, 7}, {kTarget + 1000, 10}}));
+  EXPECT_EQ(sender_.copies[1].target->index, 1u);
+  sender_.CopyAll();
+  sender_.AnswerAll();
+  ExpectCompleted(one, 157, 157);
+  ExpectCompleted(two, 10, 10);
+  ExpectCompleted(elsewhere, 20, 20);
+}
+
+TEST_F(LaneTest, ARequestOverTwoAdjacentRegistrationsIsOneSpanOfThePiece) {
+  sender_.OpenLane(0);
+  sender_.AddTarget(
+      5, {{.address = kTarget, .length = 1000}, {.address = kTarget + 1000, .length = 1000}});
+  const BatchId batch = sender_.Submit({Write(0, 900, 300, 6)});
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 1u);
+  EXPECT_EQ(sender_.copies[0].content->plans, (std::vector<PlanEntry>{{kTarget + 900, 300}}));
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 300, 300);
+}
+
+TEST_F(LaneTest, APieceHasAtMost4096Spans) {
+  sender_.OpenLane(0);
+  const BatchId first = SubmitPieces(9);  // all slots a target may have
+  sender_.Pass();
+  const BatchId batch = sender_.Submit(Tiny(10'000));
+  for (int i = 0; i < 100; ++i) sender_.Pass();
+  EXPECT_EQ(sender_.copies.size(), 9u);
+  sender_.CopyAll();
+  sender_.AnswerAll();
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 3u);
+  for (const CopyPiece& piece : sender_.copies) {
+    EXPECT_LE(piece.content->plans.size(), kMaxPlanEntries);
+  }
+  EXPECT_EQ(sender_.copies[0].content->plans.size(), kMaxPlanEntries);
+  sender_.RunToEnd();
+  ExpectCompleted(first, 9 * kPiece, 9 * kPiece);
+  ExpectCompleted(batch, 640'000, 640'000);
+}
+
+TEST_F(LaneTest, HalfOfThePiecesOfALaneAreTheMostATargetHas) {
+  sender_.OpenLane(0);
+  const BatchId a = SubmitPieces(30, 1);
+  sender_.Pass();
+  EXPECT_EQ(sender_.copies.size(), 9u);
+  const BatchId b = SubmitPieces(30, 2);
+  sender_.Pass();
+  EXPECT_EQ(sender_.copies.size(), 18u);
+  // No slot is left for the third, until one comes free: then it is its turn.
+  const BatchId c = SubmitPieces(1, 3);
+  sender_.Pass();
+  EXPECT_EQ(sender_.copies.size(), 18u);
+  const CopyPiece first = sender_.copies.front();
+  sender_.copies.pop_front();
+  sender_.Copied(first);
+  sender_.Answer(0, first.sequence, 0);
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 18u);
+  sender_.RunToEnd();
+  ExpectCompleted(a, 30 * kPiece, 30 * kPiece);
+  ExpectCompleted(b, 30 * kPiece, 30 * kPiece);
+  ExpectCompleted(c, kPiece, kPiece);
+}
+
+TEST_F(LaneTest, ATargetThatHoldsUpItsSlotsDoesNotHoldUpAnother) {
+  sender_.OpenLane(0);
+  const BatchId stuck = SubmitPieces(30, 1);
+  sender_.Pass();
+  std::deque<CopyPiece> held;
+  held.swap(sender_.copies);
+  // The pieces of the other are never within one ring of the stuck ones' sequences for long, so
+  // only what the ring has room for goes by the lane; nothing is lost.
+  const BatchId other = SubmitPieces(9, 2);
+  sender_.Pass();
+  EXPECT_EQ(sender_.copies.size(), 9u);
+  sender_.RunToEnd();
+  ExpectCompleted(other, 9 * kPiece, 9 * kPiece);
+  held.swap(sender_.copies);
+  sender_.RunToEnd();
+  ExpectCompleted(stuck, 30 * kPiece, 30 * kPiece);
+}
+
+// --- Credit
+
+TEST_F(LaneTest, WhatGetsNoCreditInTimeGoesDirectAndIsCounted) {
+  sender_.OpenLane(0);
+  const BatchId batch = SubmitPieces(20);
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 9u);
+  EXPECT_EQ(SubmitActorPeer::NextPoll(sender_.submit),
+            sender_.clock.now() + SenderHarness::kCreditTimeout);
+  sender_.Advance(SenderHarness::kCreditTimeout - 1);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty());
+  sender_.Advance(1);
+  sender_.Pass();
+  EXPECT_EQ(sender_.Direct(DirectReason::kCreditTimeout), 1u);
+  uint64_t direct = 0;
+  for (const PostSlice& slice : sender_.posts) direct += slice.length;
+  EXPECT_EQ(direct, 11 * kPiece);
+  EXPECT_EQ(SubmitActorPeer::NextPoll(sender_.submit), Poller::kNever);
+  // The lane itself is as good as before.
+  const BatchId next = SubmitPieces(1);
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 20 * kPiece, 9 * kPiece);
+  ExpectCompleted(next, kPiece, kPiece);
+  EXPECT_EQ(sender_.Direct(DirectReason::kCreditTimeout), 1u);
+}
+
+TEST_F(LaneTest, TheWaitForCreditStartsAnewWithEachPiece) {
+  sender_.OpenLane(0);
+  const BatchId batch = SubmitPieces(13);
+  sender_.Pass();
+  for (int i = 0; i < 4; ++i) {
+    sender_.Advance(SenderHarness::kCreditTimeout - 1);
+    sender_.Pass();
+    const CopyPiece piece = sender_.copies.front();
+    sender_.copies.pop_front();
+    sender_.Copied(piece);
+    sender_.Answer(0, piece.sequence, 0);
+    sender_.Pass();
+  }
+  EXPECT_EQ(sender_.Direct(DirectReason::kCreditTimeout), 0u);
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 13 * kPiece, 13 * kPiece);
+}
+
+TEST_F(LaneTest, ABatchThatIsGivenUpTakesItsWaitForCreditWithIt) {
+  sender_.OpenLane(0);
+  const BatchId first = SubmitPieces(9);
+  sender_.Pass();
+  const BatchId waiting = SubmitPieces(1);
+  sender_.Pass();
+  sender_.Advance(SenderHarness::kCreditTimeout / 2);
+  sender_.Cancel(waiting);
+  ExpectState(waiting, BatchState::kCanceled, TransferError::kCanceled);
+  sender_.Advance(SenderHarness::kCreditTimeout / 2 + 1);
+  const BatchId next = SubmitPieces(1);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty()) << "it has only just come";
+  sender_.RunToEnd();
+  ExpectCompleted(first, 9 * kPiece, 9 * kPiece);
+  ExpectCompleted(next, kPiece, kPiece);
+}
+
+class SmallCopyEdgeTest : public LaneTest {
+ protected:
+  SmallCopyEdgeTest() : LaneTest({.max_piece_bytes = kPiece, .copy_edge = 2}) {}
+};
+
+TEST_F(SmallCopyEdgeTest, EdgeRoomIsNeededBeforeASlotIsTaken) {
+  sender_.OpenLane(0);
+  const BatchId batch = SubmitPieces(9);
+  sender_.Pass();
+  EXPECT_EQ(sender_.copies.size(), 2u);
+  EXPECT_EQ(SubmitActorPeer::Lane(sender_.submit, 0).in_flight(), 2u);
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 9 * kPiece, 9 * kPiece);
+}
+
+// --- Several lanes
+
+TEST_F(LargePieceTest, RequestsAlternateOverTheLanesThatQualify) {
+  sender_.OpenLane(1, 0);
+  sender_.OpenLane(4, 1);
+  sender_.AddTarget(5, {{.rails = {"rail1", "rail2"}}});
+  std::vector<BatchId> batches;
+  std::vector<uint32_t> lanes;
+  for (int i = 0; i < 4; ++i) {
+    batches.push_back(sender_.Submit({Write(i * kMiB, i * kMiB, 1000, 6)}));
+    sender_.Pass();
+    ASSERT_EQ(sender_.copies.size(), 1u);
+    lanes.push_back(sender_.copies[0].lane);
+    sender_.RunToEnd();
+  }
+  EXPECT_EQ(lanes, (std::vector<uint32_t>{1, 4, 1, 4}));
+  const BatchId large = sender_.Submit({Write(0, 0, 40 * kMiB, 6)});
+  std::map<uint32_t, uint64_t> bytes;
+  for (int i = 0; i < 200 && sender_.State(large) == BatchState::kPending; ++i) {
+    sender_.Pass();
+    for (const CopyPiece& piece : sender_.copies) bytes[piece.lane] += piece.content->length;
+    sender_.CopyAll();
+    sender_.AnswerAll();
+  }
+  ExpectCompleted(large, 40 * kMiB, 40 * kMiB);
+  EXPECT_EQ(bytes[1], 24 * kMiB);
+  EXPECT_EQ(bytes[4], 16 * kMiB);
+}
+
+TEST_F(LaneTest, DirectSlicesInBetweenDoNotDisturbTheTurnsOfTheLanes) {
+  sender_.OpenLane(1, 0);
+  sender_.OpenLane(4, 1);
+  sender_.AddTarget(5, {{.rails = {"rail1", "rail2"}}});
+  std::map<uint32_t, int> pieces;
+  for (int i = 0; i < 10; ++i) {
+    sender_.Submit({Write(0, 0, 1000, 6)});
+    sender_.Pass();
+    ASSERT_EQ(sender_.copies.size(), 1u);
+    ++pieces[sender_.copies[0].lane];
+    sender_.RunToEnd();
+    sender_.Submit({Read(0, 0, 1000, 6)});
+    sender_.RunToEnd();
+  }
+  EXPECT_EQ(pieces[1], 5);
+  EXPECT_EQ(pieces[4], 5);
+}
+
+TEST_F(LaneTest, WithoutALaneToTheRailItGoesDirectAndAsksForOneOnceASecond) {
+  sender_.OpenLane(1, 1);  // leads to rail2
+  const auto ask = [&] {
+    const BatchId batch = sender_.Submit({Write(0, 0, 1000), Write(5000, 5000, 10)});
+    sender_.RunToEnd();
+    ExpectCompleted(batch, 1010, 0);
+  };
+  ask();
+  EXPECT_EQ(sender_.wanted, (std::vector<std::string>{"rail1"}));
+  ask();
+  sender_.Advance(ToCycles(std::chrono::milliseconds(990)));
+  ask();
+  EXPECT_EQ(sender_.wanted.size(), 1u);
+  sender_.Advance(ToCycles(std::chrono::milliseconds(20)));
+  ask();
+  EXPECT_EQ(sender_.wanted.size(), 2u);
+  EXPECT_EQ(sender_.Direct(DirectReason::kNoPeer), 8u);
+}
+
+TEST_F(LaneTest, EachReasonToGoDirectIsCounted) {
+  sender_.OpenLane(0);
+  sender_.AddTarget(5, {{.rails = {"rail0"}}});
+  sender_.AddTarget(6, {{}}, 1, std::string(300, 'n'));
+  sender_.AddRegion(kSource + (uint64_t{1} << 40), kMiB, false);
+  sender_.Submit(
+      {Read(0, 0, 10), Write(0, 0, 10, 6), Write(0, 0, 10, 7), Write(uint64_t{1} << 40, 0, 10)});
+  sender_.RunToEnd();
+  for (const DirectReason reason : {DirectReason::kNotWrite, DirectReason::kOwnRail,
+                                    DirectReason::kSessionName, DirectReason::kNotStaging}) {
+    EXPECT_EQ(sender_.Direct(reason), 1u) << DirectReasonName(reason);
+  }
+  EXPECT_EQ(sender_.submit.stats().slices_direct.load(), 4u);
+  EXPECT_EQ(sender_.submit.stats().bytes_direct.load(), 40u);
+}
+
+class SmallBatchTest : public LaneTest {
+ protected:
+  SmallBatchTest() : LaneTest({.min_relay_bytes = 1000}) {}
+};
+
+TEST_F(SmallBatchTest, TheWholeBatchCountsNotTheRequest) {
+  sender_.OpenLane(0);
+  const BatchId small = sender_.Submit({Write(0, 0, 500), Write(5000, 5000, 499)});
+  const BatchId enough = sender_.Submit({Write(0, 0, 500), Write(5000, 5000, 500)});
+  sender_.RunToEnd();
+  ExpectCompleted(small, 999, 0);
+  ExpectCompleted(enough, 1000, 1000);
+  EXPECT_EQ(sender_.Direct(DirectReason::kSmallBatch), 2u);
+}
+
+// --- What a relay answers
+
+TEST_F(LaneTest, AnErrorOfTheRelaySendsThePieceDirectOnce) {
+  sender_.OpenLane(0);
+  const BatchId batch = OnePiece(2);
+  sender_.Answer(0, 2, kBadDescriptor);
+  sender_.Pass();
+  ASSERT_EQ(sender_.posts.size(), 1u);
+  EXPECT_EQ(sender_.Direct(DirectReason::kRelayError), 1u);
+  sender_.PostAll();
+  ExpectCompleted(batch, 4096, 0);
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kOpen);
+  EXPECT_FALSE(SubmitActorPeer::Suspect(sender_.submit, 0));
+}
+
+TEST_F(LaneTest, WhatFailsDirectTooFailsTheBatch) {
+  sender_.OpenLane(0);
+  const BatchId batch = OnePiece(2);
+  sender_.Answer(0, 2, -12345);  // another implementation's number
+  sender_.Pass();
+  ASSERT_EQ(sender_.posts.size(), 1u);
+  sender_.PostAll(TransferError::kRemoteAccess);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.copies.empty() && sender_.posts.empty());
+  ExpectState(batch, BatchState::kFailed, TransferError::kRemoteAccess);
+}
+
+TEST_F(LaneTest, ATransportErrorMakesTheTargetSuspectUntilADirectSliceCompletes) {
+  sender_.OpenLane(0);
+  const BatchId first = SubmitPieces(12);
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 9u);
+  sender_.CopyAll();
+  sender_.Answer(0, 2, kTransport);
+  sender_.rung.pop_front();
+  EXPECT_TRUE(SubmitActorPeer::Suspect(sender_.submit, 0));
+  sender_.Pass();
+  EXPECT_TRUE(sender_.copies.empty()) << "what was queued for the lane goes direct too";
+  EXPECT_EQ(sender_.Direct(DirectReason::kTargetSuspect), 1u);
+  // New batches to it go direct, those to others do not.
+  const BatchId next = SubmitPieces(1);
+  const BatchId other = SubmitPieces(1, 2);
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 1u);
+  EXPECT_EQ(sender_.copies[0].target->index, 1u);
+  EXPECT_EQ(sender_.Direct(DirectReason::kTargetSuspect), 2u);
+  // A slice that fails proves nothing; the first that completes does.
+  ASSERT_GE(sender_.posts.size(), 2u);
+  const PostSlice last = sender_.posts.back();
+  sender_.posts.pop_back();
+  sender_.PostDone(last, TransferError::kTransport);
+  EXPECT_TRUE(SubmitActorPeer::Suspect(sender_.submit, 0));
+  sender_.PostAll();
+  EXPECT_FALSE(SubmitActorPeer::Suspect(sender_.submit, 0));
+  const BatchId again = SubmitPieces(1);
+  sender_.RunToEnd();
+  ExpectCompleted(first, 12 * kPiece, 8 * kPiece);
+  ExpectState(next, BatchState::kFailed, TransferError::kTransport);
+  ExpectCompleted(other, kPiece, kPiece);
+  ExpectCompleted(again, kPiece, kPiece);
+}
+
+TEST_F(LaneTest, ACompletionMayComeBeforePieceCopied) {
+  sender_.OpenLane(0);
+  const BatchId good = sender_.Submit({Write(0, 0, 10)});
+  sender_.Pass();
+  sender_.Answer(0, 2, 0);
+  ExpectState(good, BatchState::kPending);
+  sender_.CopyAll();
+  ExpectCompleted(good, 10, 10);
+  sender_.rung.clear();
+
+  const BatchId bad = sender_.Submit({Write(0, 0, 10)});
+  sender_.Pass();
+  sender_.Answer(0, 3, kTransport);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty()) << "the source is still being read";
+  sender_.CopyAll();
+  sender_.rung.clear();
+  sender_.RunToEnd();
+  ExpectCompleted(bad, 10, 0);
+}
+
+TEST_F(LaneTest, CompletionsInAnyOrderAndThoseNobodyWaitsForAreTaken) {
+  sender_.OpenLane(0);
+  const BatchId batch = SubmitPieces(9);
+  sender_.Pass();
+  sender_.CopyAll();
+  std::reverse(sender_.rung.begin(), sender_.rung.end());
+  sender_.Answer(0, 1, kBadDescriptor);  // the probe's
+  sender_.Answer(0, 500, 0);
+  sender_.Answer(0, 20, 0);  // the slot of sequence 2, but not its sequence
+  sender_.Answer(3, 2, 0);   // a lane that is not open
+  ExpectState(batch, BatchState::kPending);
+  sender_.AnswerAll();
+  ExpectCompleted(batch, 9 * kPiece, 9 * kPiece);
+  sender_.Answer(0, 5, kTransport);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty());
+}
+
+TEST_F(LaneTest, ACompletionThatMakesNoSenseBreaksTheLaneUntilItIsClosed) {
+  sender_.OpenLane(0);
+  const BatchId batch = OnePiece(2);
+  ASSERT_EQ(sender_.Take(0, 2), TakeResult::kTaken);
+  sender_.Answer(0, 2, kMalformedCompletion);
+  sender_.Pass();
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kBroken);
+  ExpectState(batch, BatchState::kPending);
+  EXPECT_TRUE(sender_.posts.empty()) << "whether it has landed is not known";
+  const BatchId next = sender_.Submit({Write(0, 0, 10)});
+  sender_.RunToEnd();
+  ExpectCompleted(next, 10, 0);
+  EXPECT_EQ(sender_.Direct(DirectReason::kNoPeer), 1u);
+  sender_.Close(0);
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 4096, 0);
+  EXPECT_EQ(sender_.Direct(DirectReason::kLaneLost), 1u);
+  EXPECT_EQ(sender_.closed, (std::vector<uint32_t>{0}));
+}
+
+TEST_F(LaneTest, WhatIsQueuedWhenALaneBreaksGoesDirect) {
+  sender_.OpenLane(0);
+  const BatchId batch = SubmitPieces(12);
+  sender_.Pass();
+  sender_.CopyAll();
+  sender_.Answer(0, 2, kMalformedCompletion);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.copies.empty());
+  EXPECT_EQ(sender_.posts.size(), 3u);
+  for (uint64_t sequence = 3; sequence <= 10; ++sequence) sender_.Answer(0, sequence, 0);
+  sender_.rung.clear();
+  sender_.PostAll();
+  ExpectState(batch, BatchState::kPending);
+  sender_.Close(0);
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 12 * kPiece, 8 * kPiece);
+}
+
+TEST_F(LaneTest, APieceThatCopyActorRefusesGoesDirectAndTheLaneIsLeftAlone) {
+  sender_.OpenLane(0);
+  const BatchId batch = SubmitPieces(2);
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 2u);
+  EXPECT_TRUE(sender_.submit.OnPieceCopied({2, 0, CopyOutcome::kRefused}));
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kBroken);
+  sender_.copies.pop_front();
+  sender_.CopyAll();
+  sender_.AnswerAll();
+  sender_.Pass();
+  EXPECT_EQ(sender_.posts.size(), 1u);
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 2 * kPiece, kPiece);
+  const BatchId next = SubmitPieces(1);
+  sender_.RunToEnd();
+  ExpectCompleted(next, kPiece, 0);
+}
+
+// --- The end of a lane
+
+TEST_F(LaneTest, WhenThePeerDiesEachPieceGoesDirectExactlyOnce) {
+  sender_.OpenLane(0);
+  const BatchId completed = OnePiece(2);
+  sender_.Answer(0, 2, 0);
+  const BatchId rung = OnePiece(3);
+  const BatchId taken = OnePiece(4);
+  ASSERT_EQ(sender_.Take(0, 4), TakeResult::kTaken);
+  const BatchId copying = sender_.Submit({Write(0, 0, 100)});
+  sender_.Pass();
+  const BatchId queued = SubmitPieces(20);
+  sender_.Pass();
+  std::deque<CopyPiece> held;
+  held.swap(sender_.copies);
+
+  sender_.Close(0);
+  EXPECT_TRUE(sender_.closed.empty()) << "copies still run";
+  std::map<uint64_t, uint64_t> direct;  // by address
+  const auto collect = [&] {
+    for (const PostSlice& slice : sender_.posts) {
+      EXPECT_TRUE(direct.emplace(slice.remote_address, slice.length).second) << "posted twice";
+    }
+    sender_.PostAll();
+  };
+  collect();
+  ExpectCompleted(completed, 4096, 4096);
+  ExpectCompleted(rung, 4096, 0);
+  ExpectCompleted(taken, 4096, 0);
+  ExpectState(copying, BatchState::kPending);
+  for (const CopyPiece& piece : held) {
+    EXPECT_TRUE(sender_.closed.empty());
+    sender_.Copied(piece);
+    sender_.Pass();
+    collect();
+  }
+  ExpectCompleted(copying, 100, 0);
+  ExpectCompleted(queued, 20 * kPiece, 0);
+  EXPECT_EQ(sender_.closed, (std::vector<uint32_t>{0}));
+  sender_.Answer(0, 3, 0);  // what the relay had written before it died
+  sender_.Close(0);
+  EXPECT_EQ(sender_.closed.size(), 1u);
+}
+
+TEST_F(LaneTest, AnIdleLaneIsClosedAtOnce) {
+  sender_.OpenLane(3);
+  sender_.Close(3);
+  EXPECT_EQ(sender_.closed, (std::vector<uint32_t>{3}));
+  EXPECT_EQ(SubmitActorPeer::Lane(sender_.submit, 3).mapping(), nullptr);
+}
+
+TEST_F(LaneTest, AStaleLaneGetsNothingNewAndCompletesWhatItHas) {
+  sender_.OpenLane(0);
+  const BatchId offered = OnePiece(2);
+  const BatchId queued = SubmitPieces(12);
+  sender_.Pass();
+  sender_.Close(0, LaneEnd::kStale);
+  EXPECT_EQ(sender_.copies.size(), 8u);
+  EXPECT_EQ(sender_.Direct(DirectReason::kLaneLost), 1u);
+  const BatchId next = SubmitPieces(1);
+  sender_.Pass();
+  EXPECT_EQ(sender_.copies.size(), 8u);
+  EXPECT_TRUE(sender_.closed.empty());
+  sender_.Answer(0, 2, 0);
+  ExpectCompleted(offered, 4096, 4096);
+  sender_.RunToEnd();
+  ExpectCompleted(queued, 12 * kPiece, 8 * kPiece);
+  ExpectCompleted(next, kPiece, 0);
+  EXPECT_EQ(sender_.closed, (std::vector<uint32_t>{0}));
+}
+
+TEST_F(LaneTest, AStaleLaneWhosePeerThenDiesIsAnsweredForOnce) {
+  sender_.OpenLane(0);
+  const BatchId batch = OnePiece(2);
+  sender_.Close(0, LaneEnd::kStale);
+  EXPECT_TRUE(sender_.closed.empty());
+  sender_.Close(0, LaneEnd::kPeerDead);
+  EXPECT_EQ(sender_.closed, (std::vector<uint32_t>{0}));
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 4096, 0);
+
+  sender_.OpenLane(1);
+  sender_.Close(1, LaneEnd::kStale);
+  sender_.Close(1, LaneEnd::kPeerDead);
+  EXPECT_EQ(sender_.closed, (std::vector<uint32_t>{0, 1}));
+}
+
+TEST_F(LaneTest, ALaneCanBeOpenedAgain) {
+  sender_.OpenLane(0);
+  const BatchId first = OnePiece(2);
+  sender_.Answer(0, 2, 0);
+  sender_.Close(0);
+  sender_.OpenLane(0, 0, 500);
+  const BatchId second = sender_.Submit({Write(0, 0, 10)});
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 1u);
+  EXPECT_EQ(sender_.copies[0].sequence, 500u);
+  EXPECT_EQ(sender_.copies[0].lane_generation, 2u);
+  sender_.RunToEnd();
+  ExpectCompleted(first, 4096, 4096);
+  ExpectCompleted(second, 10, 10);
+}
+
+TEST_F(LaneTest, TheEndOfOneLaneLeavesTheOthersAlone) {
+  sender_.OpenLane(0, 0);
+  sender_.OpenLane(1, 1);
+  sender_.AddTarget(5, {{.rails = {"rail2"}}});
+  const BatchId one = SubmitPieces(20, 1);
+  const BatchId two = SubmitPieces(20, 6);
+  sender_.Pass();
+  sender_.Close(0);
+  sender_.RunToEnd();
+  ExpectCompleted(one, 20 * kPiece, 0);
+  ExpectCompleted(two, 20 * kPiece, 20 * kPiece);
+}
+
+// --- Deadline and cancel
+
+TEST_F(LaneTest, AtItsDeadlineAnOfferedPieceIsTakenBackAtOnce) {
+  sender_.OpenLane(0);
+  const BatchId batch = OnePiece(2);
+  sender_.Expire(batch);
+  ExpectState(batch, BatchState::kFailed, TransferError::kDeadline);
+  EXPECT_EQ(ClaimOf(2), ClaimWord(2, ClaimState::kRevoked));
+  EXPECT_EQ(sender_.Take(0, 2), TakeResult::kRevoked);
+  EXPECT_EQ(sender_.table.Free(batch), FreeResult::kOk);
+  EXPECT_EQ(SubmitActorPeer::Lane(sender_.submit, 0).in_flight(), 1u) << "its slot stays taken";
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty());
+  sender_.Answer(0, 2, kRevoked);
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kOpen);
+}
+
+TEST_F(LaneTest, AtItsDeadlineAPieceTheRelayHasTakenLeavesTheBatchInTimeout) {
+  sender_.OpenLane(0);
+  const BatchId batch = OnePiece(2);
+  ASSERT_EQ(sender_.Take(0, 2), TakeResult::kTaken);
+  sender_.Expire(batch);
+  ExpectState(batch, BatchState::kTimeout, TransferError::kDeadline);
+  EXPECT_EQ(sender_.table.Free(batch), FreeResult::kBusy);
+  EXPECT_EQ(sender_.regions[0]->in_flight, 4096u);
+  sender_.Answer(0, 2, 0);
+  ExpectCompleted(batch, 4096, 4096);
+}
+
+TEST_F(LaneTest, ATakenPieceThatFailsAfterTheDeadlineIsNotSentAgain) {
+  sender_.OpenLane(0);
+  const BatchId batch = OnePiece(2);
+  ASSERT_EQ(sender_.Take(0, 2), TakeResult::kTaken);
+  sender_.Expire(batch);
+  sender_.Answer(0, 2, kTransport);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty());
+  ExpectState(batch, BatchState::kFailed, TransferError::kDeadline);
+}
+
+TEST_F(LaneTest, AtItsDeadlineAPieceStillBeingCopiedIsTakenBackWhenItsCopyEnds) {
+  sender_.OpenLane(0);
+  const BatchId batch = sender_.Submit({Write(0, 0, 100)});
+  sender_.Pass();
+  sender_.StartCopy(sender_.copies[0]);
+  sender_.Expire(batch);
+  ExpectState(batch, BatchState::kTimeout, TransferError::kDeadline);
+  EXPECT_EQ(ClaimOf(2), ClaimWord(2, ClaimState::kOffered));
+  sender_.CopyAll();
+  sender_.rung.clear();
+  ExpectState(batch, BatchState::kFailed, TransferError::kDeadline);
+  EXPECT_EQ(ClaimOf(2), ClaimWord(2, ClaimState::kRevoked));
+  sender_.Answer(0, 2, kRevoked);
+}
+
+TEST_F(LaneTest, SpansOfOthersInARevokedPieceGoDirectAndComplete) {
+  sender_.OpenLane(0);
+  const auto [given_up, other] = SharedPiece();
+  sender_.Expire(given_up);
+  ExpectState(given_up, BatchState::kFailed, TransferError::kDeadline);
+  ExpectState(other, BatchState::kPending);
+  sender_.Pass();
+  ASSERT_EQ(sender_.posts.size(), 1u);
+  EXPECT_EQ(sender_.posts[0].remote_address, kTarget + 10'000);
+  EXPECT_EQ(sender_.Direct(DirectReason::kPieceRevoked), 1u);
+  EXPECT_EQ(sender_.Direct(DirectReason::kPieceDeadline), 0u);
+  sender_.PostAll();
+  ExpectCompleted(other, 2000, 0);
+  sender_.Answer(0, 2, kRevoked);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty());
+}
+
+TEST_F(LaneTest, SpansOfOthersInATakenPieceStayWhereTheyAre) {
+  sender_.OpenLane(0);
+  const auto [given_up, other] = SharedPiece();
+  ASSERT_EQ(sender_.Take(0, 2), TakeResult::kTaken);
+  sender_.Cancel(given_up);
+  ExpectState(given_up, BatchState::kPending);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty());
+  sender_.Answer(0, 2, 0);
+  ExpectCompleted(given_up, 1000, 1000);
+  ExpectCompleted(other, 2000, 2000);
+}
+
+TEST_F(LaneTest, ACancelledBatchIsCanceledOnlyWhenNothingCanLand) {
+  sender_.OpenLane(0);
+  const BatchId batch = SubmitPieces(20);
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 9u);
+  const CopyPiece copying = sender_.copies.back();
+  sender_.copies.pop_back();
+  sender_.CopyAll();
+  sender_.rung.clear();
+  ASSERT_EQ(sender_.Take(0, 3), TakeResult::kTaken);
+  sender_.Cancel(batch);
+  ExpectState(batch, BatchState::kPending);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.copies.empty() && sender_.posts.empty()) << "nothing new may start";
+  sender_.Answer(0, 3, 0);
+  ExpectState(batch, BatchState::kPending);
+  EXPECT_EQ(sender_.table.Free(batch), FreeResult::kBusy);
+  sender_.Copied(copying);
+  ExpectState(batch, BatchState::kCanceled, TransferError::kCanceled);
+  EXPECT_EQ(sender_.Status(batch).bytes, kPiece);
+  for (uint64_t sequence = 2; sequence <= 10; ++sequence) sender_.Answer(0, sequence, kRevoked);
+}
+
+TEST_F(LaneTest, WithARelayOfVersion1NothingIsRevocable) {
+  sender_.OpenLane(0, 0, 2, true);
+  const BatchId late = OnePiece(2);
+  const BatchId cancelled = OnePiece(3);
+  sender_.Expire(late);
+  sender_.Cancel(cancelled);
+  ExpectState(late, BatchState::kTimeout, TransferError::kDeadline);
+  ExpectState(cancelled, BatchState::kPending);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty());
+  sender_.Answer(0, 2, 0);
+  sender_.Answer(0, 3, kTransport);
+  ExpectCompleted(late, 4096, 4096);
+  ExpectState(cancelled, BatchState::kCanceled, TransferError::kCanceled);
+}
+
+TEST_F(LaneTest, ARelayOfVersion1ThatDiesGivesItsPiecesBack) {
+  sender_.OpenLane(0, 0, 2, true);
+  const BatchId late = OnePiece(2);
+  const BatchId other = OnePiece(3);
+  sender_.Expire(late);
+  sender_.Close(0);
+  ExpectState(late, BatchState::kFailed, TransferError::kDeadline);
+  sender_.RunToEnd();
+  ExpectCompleted(other, 4096, 0);
+}
+
+// --- Deadline of a piece
+
+TEST_F(LaneTest, APieceThatASilentRelayDoesNotTakeGoesDirectAndTheLaneIsQuarantined) {
+  sender_.OpenLane(0);
+  const BatchId batch = OnePiece(2);
+  EXPECT_FALSE(sender_.ExpireLane(0));
+  sender_.Advance(SenderHarness::kPieceTimeout);
+  ASSERT_TRUE(sender_.ExpireLane(0));
+  EXPECT_EQ(ClaimOf(2), ClaimWord(2, ClaimState::kRevoked));
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 4096, 0);
+  EXPECT_EQ(sender_.Direct(DirectReason::kPieceDeadline), 1u);
+  // Nothing more until it has let go of this one.
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kQuarantined);
+  const BatchId next = sender_.Submit({Write(0, 0, 10)});
+  sender_.RunToEnd();
+  ExpectCompleted(next, 10, 0);
+  EXPECT_EQ(sender_.Direct(DirectReason::kNoPeer), 1u);
+  sender_.Answer(0, 2, kRevoked);
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kOpen);
+  const BatchId again = sender_.Submit({Write(0, 0, 10)});
+  sender_.RunToEnd();
+  ExpectCompleted(again, 10, 10);
+}
+
+TEST_F(LaneTest, ARelayThatOnlyLeftOnePieceAsideGoesOnBeingUsed) {
+  sender_.OpenLane(0);
+  const BatchId aside = OnePiece(2);
+  sender_.Advance(SenderHarness::kPieceTimeout / 2);
+  const BatchId other = OnePiece(3, 4096, 2);
+  sender_.Answer(0, 3, 0);
+  sender_.Advance(SenderHarness::kPieceTimeout / 2);
+  ASSERT_TRUE(sender_.ExpireLane(0));
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kOpen);
+  const BatchId next = sender_.Submit({Write(0, 0, 10)});
+  sender_.RunToEnd();
+  ExpectCompleted(aside, 4096, 0);
+  ExpectCompleted(other, 4096, 4096);
+  ExpectCompleted(next, 10, 10);
+  sender_.Answer(0, 2, kRevoked);
+}
+
+TEST_F(LaneTest, APieceThatTheRelayHoldsOnToQuarantinesTheLaneUntilItIsDrained) {
+  sender_.OpenLane(0);
+  const BatchId stuck = OnePiece(2);
+  ASSERT_EQ(sender_.Take(0, 2), TakeResult::kTaken);
+  const BatchId offered = OnePiece(3);
+  const BatchId queued = SubmitPieces(12);
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 7u);
+  sender_.Answer(0, 3, 0);  // it lives, but it does not end what it took
+  sender_.Advance(SenderHarness::kPieceTimeout);
+  ASSERT_TRUE(sender_.ExpireLane(0));
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kQuarantined);
+  sender_.Pass();
+  EXPECT_EQ(sender_.copies.size(), 8u);
+  EXPECT_EQ(sender_.posts.size(), 4u) << "what is queued, and not the taken piece";
+  for (const PostSlice& slice : sender_.posts) EXPECT_EQ(slice.length, kPiece);
+  sender_.Answer(0, 2, 0);
+  ExpectCompleted(stuck, 4096, 4096);
+  ExpectCompleted(offered, 4096, 4096);
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kQuarantined);
+  sender_.RunToEnd();
+  ExpectState(queued, BatchState::kCompleted);
+  // The pieces whose copies ended past their deadline were taken back.
+  for (uint64_t sequence = 4; sequence <= 11; ++sequence) sender_.Answer(0, sequence, kRevoked);
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kOpen);
+}
+
+TEST_F(LaneTest, APieceStillBeingCopiedAtItsDeadlineIsLookedAtWhenItsCopyEnds) {
+  sender_.OpenLane(0);
+  const BatchId batch = sender_.Submit({Write(0, 0, 100)});
+  sender_.Pass();
+  sender_.Advance(SenderHarness::kPieceTimeout + 5);
+  ASSERT_TRUE(sender_.ExpireLane(0));
+  EXPECT_EQ(Offer(), OutboundLane::Offer::kOpen);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty());
+  sender_.CopyAll();
+  sender_.rung.clear();
+  sender_.Pass();
+  EXPECT_EQ(sender_.posts.size(), 1u);
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 100, 0);
+  sender_.Answer(0, 2, kRevoked);
+}
+
+TEST_F(LaneTest, TheDeadlineOfTheNextPieceIsArmedWhenTheFirstHasExpired) {
+  sender_.OpenLane(0);
+  const BatchId first = OnePiece(2);
+  const uint64_t started = sender_.clock.now();
+  sender_.Advance(100);
+  const BatchId second = OnePiece(3);
+  const uint32_t slot = sender_.table.capacity();
+  EXPECT_EQ(sender_.armed[slot].deadline, started + SenderHarness::kPieceTimeout);
+  sender_.Answer(0, 2, 0);
+  sender_.Advance(SenderHarness::kPieceTimeout - 100);
+  ASSERT_TRUE(sender_.ExpireLane(0));
+  sender_.Pass();
+  EXPECT_EQ(sender_.armed[slot].deadline, started + 100 + SenderHarness::kPieceTimeout);
+  sender_.Advance(100);
+  ASSERT_TRUE(sender_.ExpireLane(0));
+  sender_.RunToEnd();
+  ExpectCompleted(first, 4096, 4096);
+  ExpectCompleted(second, 4096, 0);
+  sender_.Answer(0, 3, kRevoked);
+}
+
+class TightDeadlineEdgeTest : public LaneTest {
+ protected:
+  TightDeadlineEdgeTest() : LaneTest({.max_piece_bytes = kPiece, .deadline_edge = 2}) {}
+};
+
+TEST_F(TightDeadlineEdgeTest, TheDeadlineOfAPieceIsArmedLaterWhenTheEdgeIsFull) {
+  sender_.OpenLane(0);
+  const BatchId one = sender_.Submit({Write(0, 0, 100)});
+  const BatchId two = sender_.Submit({Write(500, 500, 100)});  // the edge is full now
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 1u);
+  const uint32_t slot = sender_.table.capacity();
+  EXPECT_FALSE(sender_.armed.contains(slot));
+  sender_.Pass();
+  ASSERT_TRUE(sender_.armed.contains(slot));
+  EXPECT_EQ(sender_.armed[slot].deadline, sender_.clock.now() + SenderHarness::kPieceTimeout);
+  sender_.RunToEnd();
+  ExpectCompleted(one, 100, 100);
+  ExpectCompleted(two, 100, 100);
+}
+
+// --- Want of spans
+
+class NoSpansTest : public LaneTest {
+ protected:
+  // A piece of 4096 spans is rung; then other targets, which do not move, take every span.
+  void SetUp() override {
+    sender_.OpenLane(0);
+    first_ = SubmitPieces(9);
+    sender_.Pass();
+    packed_ = sender_.Submit(Tiny(kMaxPlanEntries));
+    for (int i = 0; i < 20; ++i) sender_.Pass();
+    sender_.CopyAll();
+    sender_.AnswerAll();
+    sender_.Pass();
+    ASSERT_EQ(sender_.copies.size(), 1u);
+    ASSERT_EQ(sender_.copies[0].content->spans.size(), kMaxPlanEntries);
+    sender_.CopyAll();
+    sender_.rung.clear();
+    for (uint32_t target = 10; SubmitActorPeer::FreeSpans(sender_.submit) > 1; ++target) {
+      ASSERT_LT(target, 40u);
+      sender_.AddTarget(target, {{.rails = {"rail0"}}});
+      greedy_.push_back(sender_.Submit(Tiny(60'000, target + 1)));
+      for (int i = 0; i < 100; ++i) sender_.Pass();
+    }
+    held_.swap(sender_.posts);
+  }
+  // The greedy ones go on.
+  void Release() {
+    for (const PostSlice& slice : held_) sender_.posts.push_back(slice);
+    held_.clear();
+  }
+  void ExpectGreedyCompleted() {
+    for (const BatchId batch : greedy_) ExpectCompleted(batch, 60'000 * 64, 0);
+  }
+
+  BatchId first_, packed_;
+  std::vector<BatchId> greedy_;
+  std::deque<PostSlice> held_;
+};
+
+TEST_F(NoSpansTest, APieceThatFindsNoSpansWaitsForThemAndComesBeforeNewRequests) {
+  sender_.Answer(0, 11, kBadDescriptor);
+  EXPECT_EQ(SubmitActorPeer::WaitingPieces(sender_.submit), 1u);
+  sender_.Pass();
+  EXPECT_EQ(SubmitActorPeer::WaitingPieces(sender_.submit), 1u);
+  Release();
+  // A span comes free with each slice that ends; the greedy batches have 45,000 requests to route.
+  size_t slices = 0;
+  while (SubmitActorPeer::WaitingPieces(sender_.submit) != 0) {
+    ASSERT_FALSE(sender_.posts.empty());
+    const PostSlice slice = sender_.posts.front();
+    sender_.posts.pop_front();
+    sender_.PostDone(slice);
+    sender_.Pass();
+    ASSERT_LT(++slices, 2 * kMaxPlanEntries);
+  }
+  sender_.RunToEnd();
+  ExpectCompleted(packed_, kMaxPlanEntries * 64, 0);
+  EXPECT_EQ(sender_.Direct(DirectReason::kRelayError), kMaxPlanEntries);
+  ExpectGreedyCompleted();
+}
+
+TEST_F(NoSpansTest, ABatchThatIsGivenUpWhileItsPieceWaitsEnds) {
+  sender_.Answer(0, 11, kBadDescriptor);
+  sender_.Cancel(packed_);
+  sender_.Pass();
+  EXPECT_EQ(SubmitActorPeer::WaitingPieces(sender_.submit), 0u);
+  Release();
+  sender_.RunToEnd();
+  ExpectState(packed_, BatchState::kCanceled, TransferError::kCanceled);
+  ExpectGreedyCompleted();
+}
+
+TEST_F(NoSpansTest, ARevokedPieceThatWaitsIsLetGoWhenThePeerDies) {
+  sender_.Advance(SenderHarness::kPieceTimeout);
+  ASSERT_TRUE(sender_.ExpireLane(0));
+  EXPECT_EQ(SubmitActorPeer::WaitingPieces(sender_.submit), 1u);
+  sender_.Close(0);
+  EXPECT_TRUE(sender_.closed.empty());
+  Release();
+  sender_.RunToEnd();
+  EXPECT_EQ(sender_.closed, (std::vector<uint32_t>{0}));
+  ExpectCompleted(packed_, kMaxPlanEntries * 64, 0);
+  ExpectGreedyCompleted();
+}
+
+// --- Targets and stop
+
+TEST_F(LaneTest, ATargetThatFailsEndsWhatWaitsForTheLane) {
+  sender_.OpenLane(0);
+  const BatchId batch = SubmitPieces(12);
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 9u);
+  EXPECT_TRUE(sender_.submit.OnTargetFailed(
+      {.target = 0, .token = kNoToken, .error = TransferError::kTargetDead, .version = 1}));
+  sender_.Pass();
+  sender_.CopyAll();
+  sender_.AnswerAll();
+  sender_.Pass();
+  EXPECT_TRUE(sender_.copies.empty() && sender_.posts.empty());
+  ExpectState(batch, BatchState::kFailed, TransferError::kTargetDead);
+  EXPECT_EQ(sender_.Status(batch).bytes, 9 * kPiece);
+}
+
+TEST_F(LaneTest, ATargetConnectedAnewKeepsWhatIsQueuedAndUnderWay) {
+  sender_.OpenLane(0);
+  const BatchId batch = SubmitPieces(12);
+  sender_.Pass();
+  const TargetRoute& route = sender_.AddTarget(0, {{}}, 2);
+  sender_.CopyAll();
+  sender_.AnswerAll();
+  sender_.Pass();
+  ASSERT_FALSE(sender_.copies.empty());
+  EXPECT_EQ(sender_.copies[0].target, &route);
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 12 * kPiece, 12 * kPiece);
+}
+
+TEST_F(LaneTest, AFlushTakesBackWhatItCan) {
+  sender_.OpenLane(0);
+  const BatchId taken = OnePiece(2);
+  ASSERT_EQ(sender_.Take(0, 2), TakeResult::kTaken);
+  const BatchId offered = OnePiece(3);
+  sender_.submit.OnStop();
+  EXPECT_FALSE(sender_.submit.Drained());
+  sender_.submit.OnFlush();
+  EXPECT_TRUE(sender_.submit.Drained());
+  ExpectState(taken, BatchState::kTimeout, TransferError::kStopping);
+  ExpectState(offered, BatchState::kFailed, TransferError::kStopping);
+  EXPECT_EQ(ClaimOf(3), ClaimWord(3, ClaimState::kRevoked));
+  sender_.Answer(0, 2, 0);
+  ExpectCompleted(taken, 4096, 4096);
+  sender_.Answer(0, 3, kRevoked);
+}
+
+}  // namespace
+}  // namespace railhop
