@@ -26,6 +26,9 @@ constexpr uint32_t kMaxDepth = 65536;
 constexpr uint32_t kIndexBits = 12;  // of an EndpointId; the rest is the generation
 constexpr uint32_t kMaxEndpoints = (1u << kIndexBits) - 1;
 constexpr size_t kMaxRing = 65536;
+// With these the clock cannot wrap: a ring full of 4 GiB requests ends within 2^60 cycles.
+constexpr double kLowestRate = 1e6;
+constexpr nanoseconds kLongestDelay = std::chrono::hours(24);
 
 // The worker moves what starts within kAhead, then sleeps until kAhead / 4 before the next start.
 constexpr nanoseconds kAhead{1'000'000};
@@ -36,32 +39,36 @@ constexpr nanoseconds kLivenessInterval{1'000'000};
 constexpr nanoseconds kWakeMargin{20'000};
 constexpr std::chrono::milliseconds kDeregisterTimeout{1000};
 
+bool IsDelay(nanoseconds time) {
+  return time >= nanoseconds(0) && time <= kLongestDelay;
+}
+
 absl::Status CheckOptions(const SimNicOptions& options) {
   if (options.name.empty()) return absl::InvalidArgumentError("simulated NIC without a name");
-  if (!(options.line_rate > 0) || !std::isfinite(options.line_rate)) {
-    return absl::InvalidArgumentError(fmt::format(
-        "simulated NIC {}: line rate of {} bytes per second", options.name, options.line_rate));
+  const auto error = [&](const std::string& what) {
+    return absl::InvalidArgumentError(fmt::format("simulated NIC {}: {}", options.name, what));
+  };
+  if (!(options.line_rate >= kLowestRate) || !std::isfinite(options.line_rate)) {
+    return error(fmt::format("line rate of {} bytes per second; at least {} is needed",
+                             options.line_rate, kLowestRate));
   }
   if (options.send_queue_depth == 0 || options.send_queue_depth > kMaxDepth) {
-    return absl::InvalidArgumentError(
-        fmt::format("simulated NIC {}: send queue depth {} not in 1..{}", options.name,
-                    options.send_queue_depth, kMaxDepth));
+    return error(
+        fmt::format("send queue depth {} not in 1..{}", options.send_queue_depth, kMaxDepth));
   }
   if (options.max_endpoints == 0 || options.max_endpoints > kMaxEndpoints) {
-    return absl::InvalidArgumentError(fmt::format("simulated NIC {}: {} endpoints not in 1..{}",
-                                                  options.name, options.max_endpoints,
-                                                  kMaxEndpoints));
+    return error(fmt::format("{} endpoints not in 1..{}", options.max_endpoints, kMaxEndpoints));
   }
-  if (options.base_delay < nanoseconds(0) || options.error_delay < nanoseconds(0)) {
-    return absl::InvalidArgumentError(
-        fmt::format("simulated NIC {}: negative delay", options.name));
+  if (!IsDelay(options.base_delay) || !IsDelay(options.error_delay)) {
+    return error(
+        fmt::format("base delay of {} ns or error delay of {} ns is negative or above a day",
+                    options.base_delay.count(), options.error_delay.count()));
   }
   for (const SimFault& fault : options.faults) {
-    if (fault.first == 0 || fault.time < nanoseconds(0) || fault.status == FabricStatus::kOk) {
-      return absl::InvalidArgumentError(fmt::format(
-          "simulated NIC {}: fault with first request {} (they count from 1), time {} "
-          "ns, status {}",
-          options.name, fault.first, fault.time.count(), FabricStatusName(fault.status)));
+    if (fault.first == 0 || !IsDelay(fault.time) || fault.status == FabricStatus::kOk) {
+      return error(fmt::format(
+          "fault with first request {} (they count from 1), time {} ns (0 to a day), status {}",
+          fault.first, fault.time.count(), FabricStatusName(fault.status)));
     }
   }
   return absl::OkStatus();
@@ -295,8 +302,8 @@ void SimNic::RunWorker() {
     const LineEntry& entry = line_[head & (ring_size_ - 1)];
     const uint64_t now = options_.clock.Now();
     if (entry.start > now + ahead) {
-      const double wait =
-          static_cast<double>(entry.start - now - ahead / 4) / cycles_per_nanosecond_;
+      const uint64_t cycles = entry.start - now - ahead / 4;
+      const double wait = static_cast<double>(cycles) / cycles_per_nanosecond_;
       parker_.Block(std::min(kLongestNap, nanoseconds(static_cast<int64_t>(std::min(wait, 1e9)))));
       continue;
     }

@@ -44,7 +44,7 @@ enum class SimMode : uint8_t {
 struct SimNicOptions {
   std::string name = "sim0";
   SimMode mode = SimMode::kMove;
-  double line_rate = 25e9;  // bytes per second, > 0
+  double line_rate = 25e9;  // bytes per second, at least 1e6
   std::chrono::nanoseconds base_delay{3000};
   uint32_t send_queue_depth = 256;  // per endpoint, 1..65536
   uint32_t max_endpoints = 64;      // 1..4000

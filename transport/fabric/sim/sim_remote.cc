@@ -11,6 +11,11 @@
 namespace railhop {
 namespace {
 
+// Addresses of a target travel as numbers.
+void* Pointer(uint64_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 // Memory that is not shared can only be reached if the kernel lets us: better said now than as a
 // transport error of each request.
 absl::Status CheckKernelAccess(const SegmentRecord& record) {
@@ -22,7 +27,7 @@ absl::Status CheckKernelAccess(const SegmentRecord& record) {
     if (shared) continue;
     char byte;
     iovec local{&byte, 1};
-    iovec remote{reinterpret_cast<void*>(buffer.address), 1};
+    iovec remote{Pointer(buffer.address), 1};
     if (process_vm_readv(record.owner.pid, &local, 1, &remote, 1, 0) < 0 && errno == EPERM) {
       return absl::PermissionDeniedError(fmt::format(
           "not permitted to reach into the memory of process {} (segment {}). Run both as the same "
@@ -85,7 +90,7 @@ FabricStatus SimRemote::Move(FabricOpcode opcode, void* local, uint32_t length, 
   FabricStatus status = FabricStatus::kOk;
   std::byte* mapped = nullptr;
   if (same_process_) {
-    mapped = reinterpret_cast<std::byte*>(address);
+    mapped = static_cast<std::byte*>(Pointer(address));
   } else if (entry->memory < mappings_.size()) {
     // The table is the target's word; what was mapped here is what may be touched.
     const Mapping& mapping = mappings_[entry->memory];
@@ -114,7 +119,7 @@ FabricStatus SimRemote::MoveByKernel(FabricOpcode opcode, void* local, uint32_t 
   if (watch_.Ended()) return FabricStatus::kTargetDead;
   for (uint32_t done = 0; done < length;) {
     iovec here{static_cast<std::byte*>(local) + done, length - done};
-    iovec there{reinterpret_cast<void*>(address + done), length - done};
+    iovec there{Pointer(address + done), length - done};
     const ssize_t moved = opcode == FabricOpcode::kWrite
                               ? process_vm_writev(pid_, &here, 1, &there, 1, 0)
                               : process_vm_readv(pid_, &here, 1, &there, 1, 0);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "tests/transport/fabric/sim/sim_fixture.h"
@@ -563,8 +564,10 @@ TEST_F(SimNicTest, OptionsOutOfRangeAreNamed) {
     return std::string(SimNic::Create(std::move(options)).status().message());
   };
   SimNicOptions options = Options();
-  options.line_rate = 0;
-  EXPECT_THAT(error(options), HasSubstr("line rate"));
+  for (const double rate : {0.0, -1e9, 999'999.0, std::nan(""), HUGE_VAL}) {
+    options.line_rate = rate;
+    EXPECT_THAT(error(options), HasSubstr("line rate")) << rate;
+  }
   options = Options();
   options.send_queue_depth = 0;
   EXPECT_THAT(error(options), HasSubstr("send queue depth 0"));
