@@ -174,7 +174,7 @@ class DemoTest(unittest.TestCase):
         self.assertRegex(errors, name)
 
     def test_says_that_the_target_died(self):
-        self.kill_and_expect("demo-target", 1, r"target")
+        self.kill_and_expect("demo-target", 1, r"target|decode-0")
 
     def test_says_that_a_rank_died(self):
         self.kill_and_expect("demo-rank", 2, r"rank \d")

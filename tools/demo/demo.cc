@@ -149,7 +149,8 @@ class Demo {
       absl::StatusOr<ChildProcess> child = ChildProcess::Spawn(
           fmt::format("rank {}", rank),
           {"demo-rank", "--config-file", *relayed, "--direct-config-file", *direct, "--target",
-           kTargetName, "--wanted-rails", RailsOf((rank + 1) % options_.ranks), "--source-bytes",
+           kTargetName, "--config-name", options_.config.empty() ? *relayed : options_.config,
+           "--wanted-rails", RailsOf((rank + 1) % options_.ranks), "--source-bytes",
            std::to_string(area_bytes_)});
       if (!child.ok()) return child.status();
       ranks_.push_back(*std::move(child));
@@ -325,6 +326,7 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   auto options = std::make_shared<DemoOptions>();
   CLI::App* demo =
       app.add_subcommand("demo", "Replays KV batches between processes of this machine");
+  demo->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   demo->add_option("--ranks", options->ranks, "Rank processes")
       ->check(CLI::Range(2, 8))
       ->capture_default_str();
@@ -360,6 +362,7 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   CLI::App* rank = app.add_subcommand("demo-rank", "")->group("");
   rank->add_option("--config-file", rank_options->config_file)->required();
   rank->add_option("--direct-config-file", rank_options->direct_config_file)->required();
+  rank->add_option("--config-name", rank_options->config_name)->required();
   rank->add_option("--target", rank_options->target)->required();
   rank->add_option("--wanted-rails", rank_options->wanted_rails)->required();
   rank->add_option("--source-bytes", rank_options->source_bytes)->required();

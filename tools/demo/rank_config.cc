@@ -24,16 +24,19 @@ absl::StatusOr<std::string> MakeRankConfig(const RankConfigFacts& facts) {
     }
     text = content.str() + "\n";
   }
-  std::string layout = facts.layout;
-  std::transform(layout.begin(), layout.end(), layout.begin(), ::toupper);
   text += fmt::format(
       "name: \"prefill-{0}{1}\"\n"
       "sim_directory: \"{2}\"\n"
       "registry_root: \"{2}\"\n"
-      "layout: {3}\n"
-      "ranks_on_host: {4}\n"
+      "ranks_on_host: {3}\n"
       "local_rank: {0}\n",
-      facts.rank, facts.relays ? "" : "-direct", facts.directory, layout, facts.ranks);
+      facts.rank, facts.relays ? "" : "-direct", facts.directory, facts.ranks);
+  // Left out when it is the default, so that a base config may list reactors one by one.
+  if (facts.layout != "auto") {
+    std::string layout = facts.layout;
+    std::transform(layout.begin(), layout.end(), layout.begin(), ::toupper);
+    text += fmt::format("layout: {}\n", layout);
+  }
   if (facts.relays) text += "pxn { enable: true group_id: \"demo\" preattach: true }\n";
   for (uint32_t i = 0; i < facts.rails_per_rank; ++i) {
     text += fmt::format("nics {{ name: \"{}\" sim {{ line_rate_bytes_per_s: {} mode: MOVE }} }}\n",
