@@ -17,7 +17,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -30,9 +29,8 @@
 
 #include "actors/submit_actor.h"
 #include "runtime/reactor.h"
+#include "tests/actors/test_relays.h"
 #include "tests/support/manual_clock.h"
-#include "tests/transport/ring/ring_test_support.h"
-#include "transport/ring/lane.h"
 
 namespace railhop {
 
@@ -55,59 +53,6 @@ class SubmitActorPeer {
   static bool OutletEmpty(const SubmitActor& actor, uint32_t lane) {
     return actor.outlets_[lane].empty();
   }
-};
-
-// Two relays on "rail1" and "rail2", published by processes of their own. Made once per test
-// binary.
-class TestRelays {
- public:
-  static TestRelays& Get() {
-    static TestRelays relays;
-    return relays;
-  }
-
-  // Lane `index` of relay 0 or 1; `version1`: as if the relay had no side file.
-  std::unique_ptr<LaneMapping> Map(uint32_t relay, uint32_t index, bool version1 = false) {
-    std::shared_ptr<const PeerMapping> mapping = version1 ? old_ : relays_.at(relay);
-    if (mapping->side() != nullptr) {
-      SideLane& words = mapping->side()->file().lanes[index];
-      for (uint64_t& claim : words.claims) StoreRelease(claim, 0);
-      StoreRelease(words.sender_epoch, kSenderEpoch);
-    }
-    return std::make_unique<LaneMapping>(std::move(mapping), LaneClaim{.lane = index}, arena_);
-  }
-  static SideLane& Words(const LaneMapping& lane) {
-    return lane.relay().side()->file().lanes[lane.claim().lane];
-  }
-
-  static constexpr uint64_t kSenderEpoch = 77;
-
- private:
-  TestRelays() {
-    for (const char* rail : {"rail1", "rail2"}) {
-      members_.push_back(testing::MakeMember(root_.Options(), rail));
-      if (members_.back().Await() == 0) std::abort();
-    }
-    auto registry = Registry::Open(root_.Options());
-    auto peers = (*registry)->Discover();
-    std::sort(peers->begin(), peers->end(),
-              [](const PeerInfo& a, const PeerInfo& b) { return a.rails < b.rails; });
-    for (const PeerInfo& peer : *peers) relays_.push_back(*(*registry)->MapPeer(peer));
-    for (const std::string& name : testing::PrivateRoot::List(root_.Side())) {
-      std::filesystem::remove(root_.Side() + "/" + name);
-    }
-    old_ = *(*registry)->MapPeer(peers->front());
-    if (old_->side() != nullptr || relays_.size() != 2) std::abort();
-    // Address space for the slots; CopyActor's tests write into some of it.
-    arena_ = static_cast<std::byte*>(mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  }
-
-  testing::PrivateRoot root_;
-  std::vector<testing::Child> members_;
-  std::vector<std::shared_ptr<const PeerMapping>> relays_;
-  std::shared_ptr<const PeerMapping> old_;
-  std::byte* arena_ = nullptr;
 };
 
 inline constexpr uint64_t kKiB = 1024;
