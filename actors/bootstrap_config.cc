@@ -117,7 +117,7 @@ class ConfigReader {
     ReadRank();
     ReadNics();
     ReadLayout();
-    ReadQueues();
+    ReadTracing();
     return error_.empty();
   }
   void ReadPxn(PxnSettingsReader* reader) const;
@@ -156,7 +156,7 @@ class ConfigReader {
   void ReadLayout();
   void ReadReactors();
   void ReadPlacement();
-  void ReadQueues();
+  void ReadTracing();
 
   const std::string file_;
   const proto::RankConfig& message_;
@@ -181,6 +181,8 @@ void ConfigReader::ReadRank() {
        Where("batch_timeout_ms"), "batch_timeout_ms", &config_.batch_timeout_ms);
   Take(message_.has_piece_timeout_ms(), message_.piece_timeout_ms(), 1, kMaxMs,
        Where("piece_timeout_ms"), "piece_timeout_ms", &config_.piece_timeout_ms);
+  Take(message_.has_max_batches(), message_.max_batches(), 1, 65536, Where("max_batches"),
+       "max_batches", &config_.max_batches);
   Take(message_.has_slice_size(), message_.slice_size(), 512, 8 << 20, Where("slice_size"),
        "slice_size", &config_.slice_size);
 }
@@ -286,16 +288,7 @@ void ConfigReader::ReadPlacement() {
   }
 }
 
-void ConfigReader::ReadQueues() {
-  constexpr uint64_t kMaxEntries = 1 << 20;
-  const std::string where = Where("queues");
-  const proto::Queues& queues = message_.queues();
-  Take(queues.has_submission(), queues.submission(), 2, kMaxEntries, where, "submission",
-       &config_.submission_queue);
-  Take(queues.has_completion(), queues.completion(), 2, kMaxEntries, where, "completion",
-       &config_.completion_queue);
-  Take(queues.has_edge(), queues.edge(), 16, kMaxEntries, where, "edge", &config_.edge);
-
+void ConfigReader::ReadTracing() {
   const proto::Tracing& tracing = message_.tracing();
   if (!tracing.has_sample_every()) return;
   config_.trace_sample_every = tracing.sample_every();

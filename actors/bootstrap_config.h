@@ -100,9 +100,7 @@ struct RankConfig {
   std::vector<ReactorConfig> reactors;
   std::vector<PlacementConfig> placement;
 
-  uint32_t submission_queue = 1024;
-  uint32_t completion_queue = 1024;
-  uint32_t edge = 256;
+  uint32_t max_batches = 1024;  // from submission to free
   uint32_t trace_sample_every = 64;
 
   // For the log, one line each: what was asked for and is not done.

@@ -58,8 +58,8 @@ absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(RankConfig config,
 ActorGraph::ActorGraph(RankConfig config)
     : config_(std::move(config)),
       copy_engine_(std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane)),
-      requests_(config_.submission_queue),
-      submissions_(size_t{2} * config_.submission_queue, config_.trace_sample_every),
+      requests_(config_.max_batches),
+      submissions_(size_t{2} * config_.max_batches, config_.trace_sample_every),
       system_({.stamp_every = config_.trace_sample_every}) {}
 
 absl::Status ActorGraph::MakeNics() {

@@ -101,7 +101,7 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
     reactors { name: "b" idle: EVENT }
     placement { actor: SUBMIT reactor: "a" }
     placement { actor: ENDPOINT reactor: "b" }
-    queues { submission: 64 completion: 128 edge: 32 }
+    max_batches: 64
     tracing { sample_every: 1 }
   )");
   ASSERT_EQ(config.nics.size(), 2U);
@@ -151,9 +151,7 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
   EXPECT_EQ(config.placement[0].actor, ActorKind::kSubmit);
   EXPECT_EQ(config.placement[0].reactor, "a");
   EXPECT_EQ(config.placement[1].actor, ActorKind::kEndpoint);
-  EXPECT_EQ(config.submission_queue, 64U);
-  EXPECT_EQ(config.completion_queue, 128U);
-  EXPECT_EQ(config.edge, 32U);
+  EXPECT_EQ(config.max_batches, 64U);
   EXPECT_EQ(config.trace_sample_every, 1U);
 }
 
@@ -252,9 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"placed_twice",
                 "placement { actor: COPY reactor: 'a' } placement { actor: COPY reactor: 'b' }",
                 "actor \"copy\" is placed twice"},
-        BadText{"submission", "queues { submission: 1 }", "submission = 1 is not in its range"},
-        BadText{"completion", "queues { completion: 0 }", "completion = 0 is not in its range"},
-        BadText{"edge", "queues { edge: 15 }", "edge = 15 is not in its range"},
+        BadText{"max_batches", "max_batches: 0", "max_batches = 0 is not in its range"},
         BadText{"sample_every", "tracing { sample_every: 3 }",
                 "sample_every = 3 is not a power of two"},
         BadText{"sample_never", "tracing { sample_every: 0 }", "sample_every = 0"}),
