@@ -39,6 +39,10 @@ class SubmitActorPeer {
  public:
   static uint32_t FreeSpans(const SubmitActor& actor) { return actor.pool_.available(); }
   static uint32_t DirectInUse(const SubmitActor& actor) { return actor.direct_.in_use(); }
+  // Whose slice it is: the index of its batch.
+  static uint32_t BatchOf(SubmitActor& actor, const PostSlice& slice) {
+    return actor.direct_.Get(SlabHandle::FromWord(slice.token))->span.batch;
+  }
   static uint32_t Batches(const SubmitActor& actor) { return actor.batches_; }
   static uint32_t WaitingPieces(const SubmitActor& actor) { return actor.waiting_pieces_; }
   static bool NothingToRoute(const SubmitActor& actor) { return actor.active_.empty(); }
