@@ -97,6 +97,7 @@ SimNic::SimNic(SimNicOptions options)
                                                                 : CyclesPerNanosecond()),
       error_delay_(Cycles(options_.error_delay)),
       liveness_interval_(Cycles(kLivenessInterval)),
+      owner_pid_(getpid()),
       event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       local_keys_(std::make_unique<KeyTable>()),
       endpoints_(options_.max_endpoints + 1),
@@ -113,6 +114,10 @@ SimNic::SimNic(SimNicOptions options)
 
 SimNic::~SimNic() {
   if (!worker_.joinable()) return;
+  if (getpid() != owner_pid_) {
+    worker_.detach();  // a forked child: the worker did not come along
+    return;
+  }
   stop_.store(true, std::memory_order_release);
   FullFence();
   parker_.WakeIfParked();

@@ -14,6 +14,8 @@
 // hardware in a report: kind() is "sim".
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -175,6 +177,7 @@ class SimNic : public Nic {
   const double cycles_per_nanosecond_;
   const uint64_t error_delay_;        // cycles
   const uint64_t liveness_interval_;  // cycles
+  const pid_t owner_pid_;
   const GuardedFd event_fd_;
   const std::unique_ptr<KeyTable> local_keys_;
 

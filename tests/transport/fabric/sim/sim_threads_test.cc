@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/transport/fabric/sim/sim_fixture.h"
+#include "tests/transport/staging/child_process.h"
 
 namespace railhop {
 namespace {
@@ -168,6 +169,21 @@ TEST_F(SimThreadsTest, DestructionWithRequestsUnderWayIsClean) {
     nic_.reset();
   }
 }
+
+#if !defined(__SANITIZE_THREAD__)  // which does not let a process with threads fork
+TEST_F(SimThreadsTest, ForkedChildMayDestroyItsCopy) {
+  MakeNic(Options(SimMode::kMove));
+  ChildProcess child([&](Channel&) {
+    nic_.reset();
+    return 0;
+  });
+  EXPECT_EQ(child.Wait(), 0);
+  ASSERT_TRUE(nic_->Prepare(Write(1, 64)));
+  nic_->Submit();
+  Consume(std::atomic<uint64_t>(1),
+          [](const NicCompletion& completion) { EXPECT_EQ(completion.status, FabricStatus::kOk); });
+}
+#endif
 
 TEST_F(SimThreadsTest, DeregisteredTargetMemoryIsNotWrittenAfterwards) {
   MakeNic(Options(SimMode::kMove));
