@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -152,8 +153,9 @@ TEST(PinTest, TheKernelRefusesACoreThatDoesNotExist) {
 class CoreTopologyTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = std::filesystem::path(testing::TempDir()) / "railhop_core_topology";
-    std::filesystem::remove_all(root_);
+    // Of this process alone: the cases run beside each other.
+    root_ = std::filesystem::path(testing::TempDir()) /
+            ("railhop_core_topology." + std::to_string(getpid()));
     // Two nodes of two cores with two hyper-threads: 0,4 1,5 on node 0 and 2,6 3,7 on node 1.
     for (int core = 0; core < 8; ++core) {
       const std::filesystem::path folder = root_ / "cpu" / ("cpu" + std::to_string(core));
