@@ -124,6 +124,10 @@ class DemoTest(unittest.TestCase):
         config = self.write("rank.textproto", "piece_timeout_ms: 4000\nslice_sice: 4096\n")
         self.assert_fails_saying(self.run_demo("--config", config), ":2:", "slice_sice")
 
+    def test_starts_from_the_example_config(self):
+        done = self.run_demo("--config", "config/demo_rank.textproto")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_names_a_core_outside_the_allowed_set(self):
         core = max(os.sched_getaffinity(0)) + 1000
         config = self.write("rank.textproto",

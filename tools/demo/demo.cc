@@ -149,8 +149,7 @@ class Demo {
       absl::StatusOr<ChildProcess> child = ChildProcess::Spawn(
           fmt::format("rank {}", rank),
           {"demo-rank", "--config-file", *relayed, "--direct-config-file", *direct, "--target",
-           kTargetName, "--config-name", options_.config.empty() ? *relayed : options_.config,
-           "--wanted-rails", RailsOf((rank + 1) % options_.ranks), "--source-bytes",
+           kTargetName, "--wanted-rails", RailsOf((rank + 1) % options_.ranks), "--source-bytes",
            std::to_string(area_bytes_)});
       if (!child.ok()) return child.status();
       ranks_.push_back(*std::move(child));
@@ -362,7 +361,6 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   CLI::App* rank = app.add_subcommand("demo-rank", "")->group("");
   rank->add_option("--config-file", rank_options->config_file)->required();
   rank->add_option("--direct-config-file", rank_options->direct_config_file)->required();
-  rank->add_option("--config-name", rank_options->config_name)->required();
   rank->add_option("--target", rank_options->target)->required();
   rank->add_option("--wanted-rails", rank_options->wanted_rails)->required();
   rank->add_option("--source-bytes", rank_options->source_bytes)->required();

@@ -39,7 +39,6 @@ int RunTargetProcess(const TargetOptions& options);
 struct RankProcessOptions {
   std::string config_file;  // of the rank that relays
   std::string direct_config_file;
-  std::string config_name;  // for messages: both begin with the lines of this file
   std::string target;
   std::string wanted_rails;  // separated by commas: the rails it must be relayed by
   uint64_t source_bytes = 0;

@@ -16,13 +16,14 @@ struct RankConfigFacts {
   std::string layout;
   std::string directory;    // of the simulated targets and the registry
   bool relays = false;      // takes part in PXN
-  std::string base_config;  // file whose text comes first; may be empty
+  std::string base_config;  // file; may be empty
 };
 
 // The NIC of the host with this number, and the rail it is on.
 std::string NicName(uint32_t number);
 
-// A field that the base config sets as well is an error when the text is read, and names its line.
+// What the demo decides (name, NICs, directories, group, layout if one was asked for) takes the
+// place of what the base config says. Errors of the base config name its file and line.
 absl::StatusOr<std::string> MakeRankConfig(const RankConfigFacts& facts);
 
 }  // namespace railhop

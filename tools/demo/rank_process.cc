@@ -76,7 +76,7 @@ class DemoRank {
                                      std::pair{options.direct_config_file, &direct_}}) {
       std::ostringstream text;
       text << std::ifstream(file).rdbuf();
-      side->rank = Rank::Create(text.str(), options.config_name, &error);
+      side->rank = Rank::Create(text.str(), file, &error);
       if (side->rank == nullptr) return error;
       if (!side->rank->RegisterMemory(source_.data(), source_.size(), "cpu:0", &error))
         return error;
