@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -131,7 +132,7 @@ TEST_F(BenchTest, OnlyMatchingFiguresRun) {
 }
 
 TEST_F(BenchTest, SavesLinesBesideTheTable) {
-  const std::string path = testing::TempDir() + "/harness_test_results.jsonl";
+  const std::string path = testing::TempDir() + "/harness_test_results." + std::to_string(getpid());
   std::filesystem::remove(path);
   Output({.save = path, .pairs = 1}, Scripted({6}, {2}));
   Output({.save = path, .pairs = 1}, Scripted({8}, {2}));
@@ -148,7 +149,7 @@ TEST_F(BenchTest, SavesLinesBesideTheTable) {
 class ChooseCoresTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "/harness_test_cores";
+    root_ = testing::TempDir() + "/harness_test_cores." + std::to_string(getpid());
     const char* siblings[] = {"0-1", "0-1", "2", "3"};
     for (int core = 0; core < 4; ++core) {
       Write("/cpu/cpu" + std::to_string(core) + "/topology/thread_siblings_list", siblings[core]);
