@@ -115,6 +115,9 @@ absl::Status ActorSystem::Start() {
     return absl::FailedPreconditionError(
         "actor system: it was started or stopped before; build a new one");
   }
+  for (const auto& reactor : reactors_) {
+    if (absl::Status status = reactor->status(); !status.ok()) return status;
+  }
   const auto gate = std::make_shared<StartGate>();
   absl::Status status = StartThreads(gate);
   status.Update(gate->Await(threads_.size()));

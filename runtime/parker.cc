@@ -4,9 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstdlib>
+#include <algorithm>
 #include <ctime>
 
 #include "runtime/fence.h"
@@ -14,21 +12,14 @@
 namespace railhop {
 namespace {
 
-int MakeEventFd() {
-  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd < 0) {
-    std::perror("railhop: eventfd for a parking thread cannot be made; raise `ulimit -n`");
-    std::abort();
-  }
-  return fd;
-}
+constexpr std::chrono::milliseconds kLookWithoutEventFd{1};
 
 }  // namespace
 
-Parker::Parker() : fd_(MakeEventFd()) {}
+Parker::Parker() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Parker::~Parker() {
-  close(fd_);
+  if (fd_ >= 0) close(fd_);
 }
 
 void Parker::PreparePark(bool for_room) {
@@ -41,7 +32,8 @@ void Parker::FinishPark() {
 }
 
 void Parker::Block(std::chrono::nanoseconds timeout) {
-  pollfd watched{fd_, POLLIN, 0};
+  if (fd_ < 0) timeout = std::min<std::chrono::nanoseconds>(timeout, kLookWithoutEventFd);
+  pollfd watched{fd_, POLLIN, 0};  // one of -1 is passed over
   const timespec limit{timeout.count() / 1'000'000'000, timeout.count() % 1'000'000'000};
   if (ppoll(&watched, 1, &limit, nullptr) <= 0) return;  // a signal counts as a wake
   uint64_t count;

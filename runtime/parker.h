@@ -31,7 +31,9 @@ inline std::chrono::steady_clock::time_point DeadlineAfter(std::chrono::nanoseco
 
 class Parker {
  public:
-  Parker();  // makes the eventfd; aborts with a message if the process has no descriptor left
+  // Makes the eventfd. When the process has no descriptor left, fd() is -1 and Block looks around
+  // every millisecond instead of being woken.
+  Parker();
   ~Parker();
   Parker(const Parker&) = delete;
   Parker& operator=(const Parker&) = delete;

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "runtime/fence.h"
@@ -16,25 +14,33 @@ namespace {
 
 thread_local const Reactor* current_reactor = nullptr;
 
-std::unique_ptr<EventLoop> MakeLoop(const Parker& parker) {
+absl::StatusOr<std::unique_ptr<EventLoop>> MakeLoop(const Parker& parker) {
+  if (parker.fd() < 0) {
+    return absl::ResourceExhaustedError(
+        "no descriptor is left for an eventfd; raise `ulimit -n` or use fewer reactors");
+  }
   auto loop = EventLoop::Create();
-  absl::Status status = loop.status();
-  if (status.ok()) {
-    // Being woken is all it needs: the pass after the wait finds the work.
-    status = (*loop)->WatchFd(parker.fd(), Trigger::kEdge, [] {}).status();
-  }
-  if (!status.ok()) {
-    std::fprintf(stderr, "railhop: a reactor's event loop cannot be made: %s\n",
-                 status.ToString().c_str());
-    std::abort();
-  }
-  return *std::move(loop);
+  if (!loop.ok()) return loop;
+  // Being woken is all it needs: the pass after the wait finds the work.
+  const auto watch = (*loop)->WatchFd(parker.fd(), Trigger::kEdge, [] {});
+  if (!watch.ok()) return watch.status();
+  return loop;
 }
 
 }  // namespace
 
 Reactor::Reactor(ReactorOptions options)
     : options_(std::move(options)), loop_(MakeLoop(parker_)), now_(options_.clock.Now()) {}
+
+absl::Status Reactor::Named(const absl::Status& status) const {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), fmt::format("reactor \"{}\": {}", options_.name,
+                                                 std::string(status.message())));
+}
+
+absl::Status Reactor::status() const {
+  return Named(loop_.status());
+}
 
 Reactor::~Reactor() = default;
 
@@ -58,11 +64,8 @@ void Reactor::Run(const std::function<void(absl::Status)>& started) {
   pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
   SetTimerSlack(std::chrono::microseconds(1));
   if (options_.core >= 0) {
-    absl::Status pinned = PinThisThread(options_.core, options_.pin);
-    if (!pinned.ok()) {
-      return started(absl::Status(pinned.code(), fmt::format("reactor \"{}\": {}", options_.name,
-                                                             std::string(pinned.message()))));
-    }
+    const absl::Status pinned = PinThisThread(options_.core, options_.pin);
+    if (!pinned.ok()) return started(Named(pinned));
     pinned_core_.store(PinnedCore(), std::memory_order_relaxed);
   }
   started(absl::OkStatus());
@@ -103,7 +106,7 @@ size_t Reactor::RunPass() {
   if (now >= next_events_) {
     // A callback is work: it may have sent something, and the one of our own eventfd tells of a
     // wake that a thread about to park must not sleep through.
-    work += static_cast<size_t>(std::max(0, loop_->RunReady()));
+    work += static_cast<size_t>(std::max(0, loop().RunReady()));
     next_events_ = now + ToCycles(kEventInterval);
   }
   wakes_.Flush();
@@ -178,7 +181,7 @@ void Reactor::Block() {
   }
   parks_.store(parks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   const uint64_t now = options_.clock.Now();
-  if (until > now) loop_->RunOnce(ToNanoseconds(until - now));
+  if (until > now) loop().RunOnce(ToNanoseconds(until - now));
 }
 
 // Two phases (parker.h): announce, look once more, block.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "runtime/actor.h"
 #include "runtime/cpu_placement.h"
 #include "runtime/cycle_clock.h"
@@ -52,6 +53,8 @@ class Reactor {
 
   // Set-up, before Run.
   void AddActor(Actor* actor);
+  // Whether its descriptors could be had. If not, it must not run.
+  absl::Status status() const;
 
   // The thread's body: pins, starts the actors, runs until Exit(). `started` gets the outcome of
   // pinning. When that is an error, or Exit() was called before `started` returned, no actor is
@@ -76,13 +79,14 @@ class Reactor {
 
   // The reactor's own thread.
   WakeList& wakes() { return wakes_; }
-  EventLoop& loop() { return *loop_; }
+  EventLoop& loop() { return **loop_; }
   // Cycles, as of this pass. A callback of loop() may run long after it: read clock() there.
   uint64_t now() const { return now_; }
   const CycleClock& clock() const { return options_.clock; }
   uint64_t parks() const { return parks_.load(std::memory_order_relaxed); }
 
  private:
+  absl::Status Named(const absl::Status& status) const;
   size_t RunControl();
   void OnControl(const ControlMessage& message);
   void CheckStopped(Actor& actor);
@@ -93,7 +97,8 @@ class Reactor {
   const ReactorOptions options_;
   std::vector<Actor*> actors_;
   Parker parker_;
-  std::unique_ptr<EventLoop> loop_;  // watches parker_: made after it and destroyed before it
+  absl::StatusOr<std::unique_ptr<EventLoop>>
+      loop_;  // watches parker_: made after it and destroyed before it
   WakeList wakes_;
   MpscRing<ControlMessage> control_{256};
   std::atomic<bool> exit_{false};

@@ -23,6 +23,7 @@
 
 #include "runtime/log.h"
 #include "tests/support/flag.h"
+#include "tests/support/no_more_descriptors.h"
 #include "tests/support/wait_until.h"
 
 namespace railhop {
@@ -277,6 +278,24 @@ TEST(ActorSystemTest, WithoutAThreadToBeHadStartSaysSoAndNothingIsLeftRunning) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(ActorSystemTest, WithoutADescriptorStartSaysSo) {
+  Journal journal;
+  ActorSystem system;
+  Reactor& one = *system.AddReactor(Parking("one"));
+  Reactor* two = nullptr;
+  {
+    const NoMoreDescriptors limit;
+    two = system.AddReactor(Parking("two"));
+  }
+  system.AddActor<Noting>(one, "a", &journal);
+  system.AddActor<Noting>(*two, "b", &journal);
+  const absl::Status status = system.Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(HasSubstr("reactor \"two\""), HasSubstr("ulimit -n")));
+  EXPECT_TRUE(journal.Lines().empty());
 }
 
 TEST(ActorSystemTest, AConstructorThatThrowsLeavesTheSystemAsItWas) {

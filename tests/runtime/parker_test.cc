@@ -13,6 +13,7 @@
 
 #include "runtime/fence.h"
 #include "tests/support/flag.h"
+#include "tests/support/no_more_descriptors.h"
 
 namespace railhop {
 namespace {
@@ -80,6 +81,15 @@ TEST(ParkerTest, AWakeBeforeTheBlockEndsItAtOnceAndOnce) {
   parker.WakeIfParked();
   parker.Block(hours(1));
   EXPECT_FALSE(Readable(parker)) << "the wake is used up";
+}
+
+TEST(ParkerTest, WithoutADescriptorItLooksAroundInsteadOfSleeping) {
+  const NoMoreDescriptors limit;
+  Parker parker;
+  EXPECT_EQ(parker.fd(), -1);
+  parker.PreparePark();
+  parker.WakeIfParked();
+  parker.Block(hours(1));
 }
 
 TEST(ParkerTest, ABlockEndsAtItsTimeout) {

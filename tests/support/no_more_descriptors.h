@@ -1,0 +1,28 @@
+// NoMoreDescriptors: while it lives, the process cannot open another descriptor.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace railhop {
+
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const int lowest_free = dup(STDERR_FILENO);
+    EXPECT_GE(lowest_free, 0);
+    close(lowest_free);
+    const rlimit limit{static_cast<rlim_t>(lowest_free), before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~NoMoreDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace railhop
