@@ -1,0 +1,424 @@
+#include "actors/bootstrap.h"
+
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "fmt/format.h"
+#include "transport/fabric/sim/sim_target.h"
+
+namespace railhop {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr milliseconds kForever{120'000};  // only a hang reaches it
+constexpr uint64_t kFast = 50'000'000'000;
+
+size_t OpenDescriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    ++count;
+  }
+  return count;
+}
+
+// Another process. `body` runs there, forked while this one has no threads of its own, and gets a
+// descriptor that reads end of file when it should end.
+class Child {
+ public:
+  explicit Child(const std::function<void(int)>& body) {
+    if (pipe(ends_) != 0) return;
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(ends_[1]);
+      body(ends_[0]);
+      _exit(0);
+    }
+    close(ends_[0]);
+  }
+  ~Child() { Kill(); }
+  void Kill() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    close(ends_[1]);
+    pid_ = -1;
+  }
+  static void AwaitEnd(int descriptor) {
+    char byte;
+    while (read(descriptor, &byte, 1) < 0 && errno == EINTR) {
+    }
+  }
+
+ private:
+  int ends_[2];
+  pid_t pid_ = -1;
+};
+
+class RankTest : public testing::Test {
+ protected:
+  RankTest() : folder_("/dev/shm/railhop-rank-test-XXXXXX") {
+    if (mkdtemp(folder_.data()) == nullptr) std::abort();
+  }
+  ~RankTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string Config(int number, uint64_t rate, const std::string& more = "") const {
+    return fmt::format(
+        "name: \"rank{0}\" sim_directory: \"{1}\" registry_root: \"{1}\"\n"
+        "nics {{ name: \"sim{0}\" sim {{ line_rate_bytes_per_s: {2} }} }}\n{3}\n",
+        number, folder_, rate, more);
+  }
+  std::string Relaying(int number, uint64_t rate, const std::string& more = "") const {
+    return Config(number, rate, "pxn { enable: true group_id: \"test\" preattach: true }\n" + more);
+  }
+  static std::unique_ptr<Rank> Make(const std::string& config) {
+    std::string error;
+    auto rank = Rank::Create(config, "test", &error);
+    EXPECT_NE(rank, nullptr) << error;
+    return rank;
+  }
+
+  struct Target {
+    std::unique_ptr<SimTarget> target;
+    std::span<std::byte> memory;
+  };
+  Target MakeTarget(const std::string& name, size_t bytes, const std::string& nic) const {
+    Target made;
+    auto target = SimTarget::Create(folder_, name);
+    EXPECT_TRUE(target.ok()) << target.status();
+    made.target = *std::move(target);
+    made.memory = *made.target->AllocateMemory(bytes);
+    EXPECT_TRUE(made.target->Register(made.memory.data(), bytes, {nic}).ok());
+    EXPECT_TRUE(made.target->Publish().ok());
+    return made;
+  }
+  // In the child: a target that lives until the test lets go of it.
+  void ServeTarget(const std::string& name, size_t bytes, const std::string& nic, int end) const {
+    const Target target = MakeTarget(name, bytes, nic);
+    Child::AwaitEnd(end);
+  }
+  uint64_t AddressOf(const std::string& name) const {
+    const auto until = std::chrono::steady_clock::now() + kForever;
+    while (std::chrono::steady_clock::now() < until) {
+      auto info = LoadSimTarget(folder_, name);
+      if (info.ok() && !info->buffers.empty()) return info->buffers[0].address;
+      std::this_thread::yield();
+    }
+    ADD_FAILURE() << "target " << name << " did not appear";
+    return 0;
+  }
+
+  static SegmentId Open(Rank& rank, const std::string& name) {
+    std::string error;
+    const SegmentId id = rank.OpenSegment(name, &error);
+    EXPECT_NE(id, 0U) << error;
+    return id;
+  }
+  static std::vector<std::byte> Pattern(size_t bytes, int seed) {
+    std::vector<std::byte> pattern(bytes);
+    for (size_t i = 0; i < bytes; ++i) {
+      pattern[i] = static_cast<std::byte>((i * 31 + i / 251 + static_cast<size_t>(seed)) & 0xFF);
+    }
+    return pattern;
+  }
+  static void Register(Rank& rank, std::vector<std::byte>& memory) {
+    std::string error;
+    ASSERT_TRUE(rank.RegisterMemory(memory.data(), memory.size(), "cpu:0", &error)) << error;
+  }
+  static BatchStatus Run(Rank& rank, const std::vector<TransferRequest>& requests,
+                         milliseconds timeout = milliseconds(0)) {
+    BatchId batch;
+    EXPECT_EQ(rank.Submit(requests, timeout, &batch), SubmitResult::kOk);
+    EXPECT_TRUE(rank.Wait(batch, kForever));
+    const BatchStatus status = rank.Status(batch);
+    if (status.state != BatchState::kTimeout) {
+      EXPECT_EQ(rank.Free(batch), FreeResult::kOk);
+    }
+    return status;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(RankTest, SaysWhereTheConfigIsWrong) {
+  std::string error;
+  EXPECT_EQ(Rank::Create("name: \"a\"\nnamme: 3\n", "rank0.textproto", &error), nullptr);
+  EXPECT_THAT(error, HasSubstr("rank0.textproto:2"));
+  EXPECT_THAT(error, HasSubstr("namme"));
+}
+
+TEST_F(RankTest, WritesAndReadsDirect) {
+  const Target target = MakeTarget("decode", 1 << 20, "sim9");
+  auto rank = Make(Config(0, kFast));
+  std::vector<std::byte> memory = Pattern(1 << 20, 1);
+  Register(*rank, memory);
+  const SegmentId id = Open(*rank, "decode");
+  const auto address = reinterpret_cast<uint64_t>(target.memory.data());
+  const BatchStatus written =
+      Run(*rank, {{Opcode::kWrite, memory.data(), id, address, 700'000},
+                  {Opcode::kWrite, memory.data() + 700'000, id, address + 700'000, 1}});
+  EXPECT_EQ(written.state, BatchState::kCompleted);
+  EXPECT_EQ(written.bytes, 700'001U);
+  EXPECT_EQ(written.relayed_bytes, 0U);
+  EXPECT_EQ(memcmp(target.memory.data(), memory.data(), 700'001), 0);
+  EXPECT_EQ(target.memory[700'001], std::byte{0});
+
+  const std::vector<std::byte> sent = memory;
+  std::fill(memory.begin(), memory.end(), std::byte{0});
+  EXPECT_EQ(Run(*rank, {{Opcode::kRead, memory.data(), id, address, 700'001}}).state,
+            BatchState::kCompleted);
+  EXPECT_EQ(memcmp(memory.data(), sent.data(), 700'001), 0);
+}
+
+TEST_F(RankTest, FailsWhatCannotBeSentAndFinishesTheRest) {
+  const Target target = MakeTarget("decode", 4096, "sim9");
+  auto rank = Make(Config(0, kFast));
+  std::vector<std::byte> memory = Pattern(4096, 1);
+  std::vector<std::byte> unknown(4096);
+  Register(*rank, memory);
+  const SegmentId id = Open(*rank, "decode");
+  const auto address = reinterpret_cast<uint64_t>(target.memory.data());
+  const auto fails_with = [&](TransferRequest request) {
+    const BatchStatus status = Run(*rank, {{Opcode::kWrite, memory.data(), id, address, 64},
+                                           request,
+                                           {Opcode::kWrite, memory.data(), id, address + 64, 64}});
+    EXPECT_EQ(status.state, BatchState::kFailed);
+    EXPECT_EQ(status.bytes, 128U);
+    return status.error;
+  };
+  EXPECT_EQ(fails_with({Opcode::kWrite, unknown.data(), id, address, 64}),
+            TransferError::kNotRegistered);
+  EXPECT_EQ(fails_with({Opcode::kWrite, memory.data(), id + 5, address, 64}),
+            TransferError::kUnknownTarget);
+  EXPECT_EQ(fails_with({Opcode::kWrite, memory.data(), 0, address, 64}),
+            TransferError::kUnknownTarget);
+  EXPECT_EQ(fails_with({Opcode::kWrite, memory.data(), id, address + 4090, 64}),
+            TransferError::kRemoteAccess);
+  EXPECT_EQ(fails_with({static_cast<Opcode>(7), memory.data(), id, address, 64}),
+            TransferError::kInvalidRequest);
+  EXPECT_EQ(fails_with({Opcode::kWrite, memory.data(), id, UINT64_MAX - 3, 64}),
+            TransferError::kInvalidRequest);
+  EXPECT_EQ(Run(*rank, {}).state, BatchState::kCompleted);
+}
+
+TEST_F(RankTest, NamesATargetThatIsNotThere) {
+  auto rank = Make(Config(0, kFast));
+  std::string error;
+  EXPECT_EQ(rank->OpenSegment("nowhere", &error), 0U);
+  EXPECT_THAT(error, HasSubstr("nowhere"));
+  EXPECT_EQ(rank->OpenSegment("", &error), 0U);
+  EXPECT_EQ(rank->OpenSegment(std::string(257, 'x'), &error), 0U);
+}
+
+TEST_F(RankTest, RefusesMemoryThatItCannotKeepApart) {
+  auto rank = Make(Config(0, kFast));
+  std::vector<std::byte> memory(8192);
+  Register(*rank, memory);
+  std::string error;
+  EXPECT_FALSE(rank->RegisterMemory(memory.data() + 4096, 8, "cpu:0", &error));
+  EXPECT_THAT(error, HasSubstr("overlaps"));
+  EXPECT_FALSE(rank->RegisterMemory(nullptr, 8, "cpu:0", &error));
+  EXPECT_FALSE(rank->RegisterMemory(memory.data(), 0, "cpu:0", &error));
+  EXPECT_FALSE(rank->RegisterMemory(&error, sizeof(error), "cuda:0", &error));
+  EXPECT_THAT(error, HasSubstr("cuda:0"));
+  EXPECT_FALSE(rank->UnregisterMemory(memory.data() + 1, &error));
+  EXPECT_TRUE(rank->UnregisterMemory(memory.data(), &error)) << error;
+  EXPECT_FALSE(rank->UnregisterMemory(memory.data(), &error));
+  Register(*rank, memory);
+}
+
+TEST_F(RankTest, KeepsMemoryThatIsInUse) {
+  const Target target = MakeTarget("decode", 1 << 20, "sim9");
+  auto rank = Make(Config(0, 1'000'000));  // a second for the whole
+  std::vector<std::byte> memory = Pattern(1 << 20, 1);
+  Register(*rank, memory);
+  const SegmentId id = Open(*rank, "decode");
+  BatchId batch;
+  const TransferRequest request{Opcode::kWrite, memory.data(), id,
+                                reinterpret_cast<uint64_t>(target.memory.data()), 1 << 20};
+  ASSERT_EQ(rank->Submit({&request, 1}, kForever, &batch), SubmitResult::kOk);
+  std::string error;
+  EXPECT_FALSE(rank->UnregisterMemory(memory.data(), &error));
+  EXPECT_THAT(error, HasSubstr("in use"));
+  EXPECT_EQ(rank->Free(batch), FreeResult::kBusy);
+  EXPECT_TRUE(rank->Wait(batch, kForever));
+  EXPECT_TRUE(rank->UnregisterMemory(memory.data(), &error)) << error;
+  EXPECT_EQ(rank->Free(batch), FreeResult::kOk);
+  EXPECT_EQ(rank->Free(batch), FreeResult::kUnknown);
+}
+
+TEST_F(RankTest, AnswersTryAgainWhenAllBatchesAreTaken) {
+  auto rank = Make(Config(0, kFast, "max_batches: 2"));
+  BatchId first;
+  BatchId second;
+  BatchId third;
+  ASSERT_EQ(rank->Submit({}, milliseconds(0), &first), SubmitResult::kOk);
+  ASSERT_EQ(rank->Submit({}, milliseconds(0), &second), SubmitResult::kOk);
+  EXPECT_EQ(rank->Submit({}, milliseconds(0), &third), SubmitResult::kTryAgain);
+  EXPECT_EQ(rank->Submit({}, milliseconds(-1), &third), SubmitResult::kInvalid);
+  EXPECT_TRUE(rank->Wait(first, kForever));
+  EXPECT_EQ(rank->Free(first), FreeResult::kOk);
+  EXPECT_EQ(rank->Submit({}, milliseconds(0), &third), SubmitResult::kOk);
+}
+
+TEST_F(RankTest, ABatchPastItsDeadlineIsNotFreeBeforeItIsQuiescent) {
+  const Target target = MakeTarget("decode", 1 << 20, "sim9");
+  auto rank = Make(Config(0, 2'000'000));  // half a second for the whole
+  std::vector<std::byte> memory = Pattern(1 << 20, 1);
+  Register(*rank, memory);
+  const SegmentId id = Open(*rank, "decode");
+  BatchId batch;
+  const TransferRequest request{Opcode::kWrite, memory.data(), id,
+                                reinterpret_cast<uint64_t>(target.memory.data()), 1 << 20};
+  ASSERT_EQ(rank->Submit({&request, 1}, milliseconds(50), &batch), SubmitResult::kOk);
+  ASSERT_TRUE(rank->Wait(batch, kForever));
+  const BatchStatus status = rank->Status(batch);
+  if (status.state == BatchState::kTimeout) {
+    EXPECT_EQ(status.error, TransferError::kDeadline);
+    while (rank->Free(batch) == FreeResult::kBusy) std::this_thread::yield();
+  } else {
+    // This thread was away for as long as the transfer took.
+    EXPECT_NE(status.state, BatchState::kPending);
+  }
+}
+
+TEST_F(RankTest, StopEndsWaitingAndRefusesNewWork) {
+  const Target target = MakeTarget("decode", 1 << 20, "sim9");
+  auto rank = Make(Config(0, 1000));  // would take 17 minutes
+  std::vector<std::byte> memory = Pattern(1 << 20, 1);
+  Register(*rank, memory);
+  const SegmentId id = Open(*rank, "decode");
+  BatchId batch;
+  const TransferRequest request{Opcode::kWrite, memory.data(), id,
+                                reinterpret_cast<uint64_t>(target.memory.data()), 1 << 20};
+  ASSERT_EQ(rank->Submit({&request, 1}, kForever, &batch), SubmitResult::kOk);
+  std::thread waiter([&] { EXPECT_TRUE(rank->Wait(batch, kForever)); });
+  rank->Stop(milliseconds(20));
+  waiter.join();
+  EXPECT_NE(rank->Status(batch).state, BatchState::kPending);
+  EXPECT_NE(rank->Status(batch).state, BatchState::kCompleted);
+  BatchId late;
+  EXPECT_EQ(rank->Submit({&request, 1}, kForever, &late), SubmitResult::kStopping);
+  std::string error;
+  EXPECT_FALSE(rank->RegisterMemory(&error, sizeof(error), "cpu:0", &error));
+  EXPECT_THAT(error, HasSubstr("stopping"));
+  EXPECT_EQ(rank->OpenSegment("decode", &error), 0U);
+  rank->Cancel(batch);
+  rank->Stop(milliseconds(20));
+}
+
+TEST_F(RankTest, LeavesNothingOpenWhenItIsDestroyed) {
+  Make(Relaying(0, kFast)).reset();  // what is made once per process
+  const size_t before = OpenDescriptors();
+  for (int i = 0; i < 10; ++i) Make(Relaying(0, kFast)).reset();
+  EXPECT_EQ(OpenDescriptors(), before);
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_)) {
+    if (entry.path().filename() != ".lock" && !entry.is_directory()) ++files;
+  }
+  EXPECT_EQ(files, 0U);
+}
+
+TEST_F(RankTest, PxnOffHasAReasonAndEverythingGoesDirect) {
+  const Target target = MakeTarget("decode", 4096, "sim1");
+  std::vector<std::byte> memory = Pattern(4096, 1);
+  const auto reason_of = [&](const std::string& config) {
+    auto rank = Make(config);
+    Register(*rank, memory);
+    const BatchStatus status =
+        Run(*rank, {{Opcode::kWrite, memory.data(), Open(*rank, "decode"),
+                     reinterpret_cast<uint64_t>(target.memory.data()), 4096}});
+    EXPECT_EQ(status.state, BatchState::kCompleted);
+    EXPECT_EQ(status.relayed_bytes, 0U);
+    EXPECT_FALSE(rank->WaitForRelay("sim1", milliseconds(0)));
+    return rank->pxn_off_reason();
+  };
+  EXPECT_THAT(reason_of(Config(0, kFast, "pxn { enable: true group_id: \"a/b\" }")),
+              HasSubstr("a/b"));
+  EXPECT_THAT(reason_of(Config(0, kFast, "pxn { enable: true group_id: \"g\" rail_map: \"[]\" }")),
+              HasSubstr("rail_map"));
+  EXPECT_THAT(reason_of(Config(0, kFast,
+                               "nics { name: \"other\" rail: \"sim0\" sim {} } "
+                               "pxn { enable: true group_id: \"g\" }")),
+              HasSubstr("sim0"));
+  std::string no_root = Relaying(0, kFast);
+  const std::string root = "registry_root: \"" + folder_;
+  no_root.replace(no_root.find(root), root.size(), "registry_root: \"/nowhere");
+  EXPECT_THAT(reason_of(no_root), HasSubstr("/nowhere"));
+}
+
+TEST_F(RankTest, ADyingTargetFailsItsBatchesAndNobodyElses) {
+  Child child([&](int end) { ServeTarget("dying", 8 << 20, "sim9", end); });
+  const uint64_t address = AddressOf("dying");
+  const Target healthy = MakeTarget("healthy", 1 << 20, "sim9");
+  auto rank = Make(Config(0, 4'000'000));  // two seconds for the whole
+  std::vector<std::byte> memory = Pattern(8 << 20, 1);
+  Register(*rank, memory);
+  const SegmentId dying = Open(*rank, "dying");
+  const SegmentId id = Open(*rank, "healthy");
+  BatchId batch;
+  const TransferRequest request{Opcode::kWrite, memory.data(), dying, address, 8 << 20};
+  ASSERT_EQ(rank->Submit({&request, 1}, kForever, &batch), SubmitResult::kOk);
+  child.Kill();
+  EXPECT_TRUE(rank->Wait(batch, kForever));
+  EXPECT_EQ(rank->Status(batch).state, BatchState::kFailed);
+  EXPECT_THAT(rank->Status(batch).error,
+              testing::AnyOf(TransferError::kTargetDead, TransferError::kTransport));
+  EXPECT_EQ(rank->Free(batch), FreeResult::kOk);
+  EXPECT_EQ(Run(*rank, {{Opcode::kWrite, memory.data(), id,
+                         reinterpret_cast<uint64_t>(healthy.memory.data()), 4096}})
+                .state,
+            BatchState::kCompleted);
+}
+
+TEST_F(RankTest, RelaysWhileThePeerLivesAndGoesDirectWhenItDies) {
+  const auto relay = [&](int end) {
+    std::string error;
+    const auto peer = Rank::Create(Relaying(1, 200'000'000), "relay", &error);
+    if (peer == nullptr) _exit(1);
+    Child::AwaitEnd(end);
+    peer->Stop(seconds(1));
+  };
+  Child first(relay);
+  Child second([&](int end) { ServeTarget("decode", 64 << 20, "sim1", end); });
+  const uint64_t address = AddressOf("decode");
+  auto rank = Make(Relaying(0, 200'000'000));
+  std::vector<std::byte> memory = Pattern(64 << 20, 1);
+  Register(*rank, memory);
+  const SegmentId id = Open(*rank, "decode");
+  ASSERT_TRUE(rank->WaitForRelay("sim1", kForever));
+  const BatchStatus relayed = Run(*rank, {{Opcode::kWrite, memory.data(), id, address, 20 << 20}});
+  EXPECT_EQ(relayed.state, BatchState::kCompleted);
+  EXPECT_EQ(relayed.relayed_bytes, 20U << 20);
+
+  BatchId batch;
+  const TransferRequest request{Opcode::kWrite, memory.data(), id, address, 64 << 20};
+  ASSERT_EQ(rank->Submit({&request, 1}, kForever, &batch), SubmitResult::kOk);
+  while (rank->Stats().pieces_relayed == 0) std::this_thread::yield();
+  first.Kill();
+  EXPECT_TRUE(rank->Wait(batch, kForever));
+  const BatchStatus status = rank->Status(batch);
+  EXPECT_EQ(status.state, BatchState::kCompleted) << TransferErrorName(status.error);
+  EXPECT_EQ(status.bytes, 64U << 20);
+  EXPECT_EQ(rank->Free(batch), FreeResult::kOk);
+
+  std::vector<std::byte> arrived(64 << 20);
+  Register(*rank, arrived);
+  EXPECT_EQ(Run(*rank, {{Opcode::kRead, arrived.data(), id, address, 64 << 20}}).state,
+            BatchState::kCompleted);
+  EXPECT_TRUE(arrived == memory);
+}
+
+}  // namespace
+}  // namespace railhop
