@@ -253,6 +253,8 @@ TEST_F(RankTest, KeepsMemoryThatIsInUse) {
   EXPECT_THAT(error, HasSubstr("in use"));
   EXPECT_EQ(rank->Free(batch), FreeResult::kBusy);
   EXPECT_TRUE(rank->Wait(batch, kForever));
+  EXPECT_EQ(rank->Status(batch).state, BatchState::kCompleted)
+      << TransferErrorName(rank->Status(batch).error);
   EXPECT_TRUE(rank->UnregisterMemory(memory.data(), &error)) << error;
   EXPECT_EQ(rank->Free(batch), FreeResult::kOk);
   EXPECT_EQ(rank->Free(batch), FreeResult::kUnknown);
@@ -294,14 +296,14 @@ TEST_F(RankTest, ABatchPastItsDeadlineIsNotFreeBeforeItIsQuiescent) {
 }
 
 TEST_F(RankTest, StopEndsWaitingAndRefusesNewWork) {
-  const Target target = MakeTarget("decode", 1 << 20, "sim9");
-  auto rank = Make(Config(0, 1000));  // would take 17 minutes
-  std::vector<std::byte> memory = Pattern(1 << 20, 1);
+  const Target target = MakeTarget("decode", 64 << 20, "sim9");
+  auto rank = Make(Config(0, 1'000'000));  // would take a minute
+  std::vector<std::byte> memory = Pattern(64 << 20, 1);
   Register(*rank, memory);
   const SegmentId id = Open(*rank, "decode");
   BatchId batch;
   const TransferRequest request{Opcode::kWrite, memory.data(), id,
-                                reinterpret_cast<uint64_t>(target.memory.data()), 1 << 20};
+                                reinterpret_cast<uint64_t>(target.memory.data()), 64 << 20};
   ASSERT_EQ(rank->Submit({&request, 1}, kForever, &batch), SubmitResult::kOk);
   std::thread waiter([&] { EXPECT_TRUE(rank->Wait(batch, kForever)); });
   rank->Stop(milliseconds(20));
