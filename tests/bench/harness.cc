@@ -90,7 +90,7 @@ Result Measure(const Figure& figure, int pairs, bool control) {
       references.push_back(reference);
       ratios.push_back(subject / reference);
     }
-    if (control) controls.push_back(figure.subject() / subject);
+    if (control && figure.reference) controls.push_back(figure.subject() / subject);
   }
   Result result;
   result.value = Median(subjects);
@@ -98,7 +98,7 @@ Result Measure(const Figure& figure, int pairs, bool control) {
   result.ratio = Median(ratios);
   result.ratio_low = Quantile(ratios, 0.25);
   result.ratio_high = Quantile(ratios, 0.75);
-  if (control) result.control = Median(controls);
+  if (!controls.empty()) result.control = Median(controls);
   result.pairs = pairs;
   return result;
 }

@@ -72,8 +72,9 @@ TEST_F(MeasureTest, ControlComparesTheSubjectWithItself) {
 TEST_F(MeasureTest, NeedsNoReference) {
   Figure figure = Scripted({7}, {1});
   figure.reference = nullptr;
-  const Result result = Measure(figure, 3, false);
+  const Result result = Measure(figure, 3, true);
   EXPECT_EQ(order_, "SSS");
+  EXPECT_FALSE(result.control.has_value());
   EXPECT_EQ(result.value, 7);
   EXPECT_EQ(result.ratio, 0);
 }
