@@ -28,7 +28,7 @@ class RankImpl final : public Rank {
  public:
   explicit RankImpl(std::unique_ptr<ActorGraph> graph)
       : graph_(std::move(graph)),
-        memory_(graph_->nics(), &graph_->submit(), graph_->config().host_staging) {}
+        memory_(graph_->nics(), &graph_->submissions(), graph_->config().host_staging) {}
   ~RankImpl() override { Stop(kDestructorDrain); }
 
   absl::Status Start() {

@@ -5,6 +5,7 @@
 // here.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "actors/target_route.h"
@@ -17,15 +18,21 @@
 namespace railhop {
 
 struct PieceContent;
+struct Region;
 
 // Outbound lanes of this rank are numbered 0..6 by PeerActor; this number means its own NICs.
 inline constexpr uint32_t kDirectLane = kLaneCount;
 
-// --- Application -> SubmitActor
+// --- Application -> SubmitActor, in the order in which the application calls
+struct RegionReply {
+  std::atomic<uint32_t> answer{0};  // 0 none yet, 1 done, 2 refused; notified
+};
 struct BatchCommand {
-  enum Kind : uint32_t { kSubmit, kCancel };
+  enum Kind : uint32_t { kSubmit, kCancel, kAddRegion, kRemoveRegion };
   Kind kind;
-  BatchId batch;  // kSubmit gives the batch away
+  BatchId batch = {};        // kSubmit gives the batch away
+  Region* region = nullptr;  // kAddRegion lends it until kRemoveRegion was answered "done"
+  RegionReply* reply = nullptr;
 };
 
 // --- SubmitActor -> CopyActor

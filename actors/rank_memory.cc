@@ -31,7 +31,7 @@ absl::Status RankMemory::Register(std::byte* address, size_t length, std::string
   region.length = length;
   region.staging = host_staging_;
   for (const MemoryKey& key : registered.keys) region.lkeys.push_back(key.lkey);
-  if (!TellSubmitActor(SubmitActor::kAddRegion, &region)) {
+  if (!TellSubmitActor(BatchCommand::kAddRegion, &region)) {
     DeregisterFromNics(registered.keys);
     return absl::AlreadyExistsError(
         fmt::format("memory at {} of {} bytes overlaps memory that is registered already (or {} "
@@ -51,7 +51,7 @@ absl::Status RankMemory::Unregister(std::byte* address) {
         fmt::format("no registered memory starts at {}; give the address that was registered",
                     static_cast<void*>(address)));
   }
-  if (!TellSubmitActor(SubmitActor::kRemoveRegion, found->second.region.get())) {
+  if (!TellSubmitActor(BatchCommand::kRemoveRegion, found->second.region.get())) {
     return absl::FailedPreconditionError(
         fmt::format("memory at {} is in use by a transfer; wait for its batch to end",
                     static_cast<void*>(address)));
@@ -83,13 +83,14 @@ void RankMemory::DeregisterFromNics(const std::vector<MemoryKey>& keys) {
   for (size_t i = 0; i < keys.size(); ++i) nics_[i]->Deregister(keys[i]).IgnoreError();
 }
 
-// Waits for the actor's answer, which comes within a pass.
-bool RankMemory::TellSubmitActor(uint32_t kind, Region* region) {
-  SubmitActor::RegionReply reply;
-  ControlMessage message{.kind = kind};
-  message.arguments[0] = reinterpret_cast<uint64_t>(region);
-  message.arguments[1] = reinterpret_cast<uint64_t>(&reply);
-  while (!submit_.Post(message)) std::this_thread::yield();  // the lane is full for a pass at most
+// Waits for the actor's answer, which comes within a pass or two. Nobody closes the queue
+// meanwhile: Close() is called before the actors are stopped.
+bool RankMemory::TellSubmitActor(BatchCommand::Kind kind, Region* region) {
+  RegionReply reply;
+  while (!submissions_.Prepare({.kind = kind, .region = region, .reply = &reply})) {
+    std::this_thread::yield();  // full for a pass at most
+  }
+  submissions_.Submit();
   reply.answer.wait(0, std::memory_order_acquire);
   return reply.answer.load(std::memory_order_acquire) == 1;
 }

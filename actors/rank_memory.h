@@ -1,7 +1,8 @@
 // The memory an application has registered with a rank: known to every NIC, then to SubmitActor.
 //
-// Set-up calls from any thread, one at a time. Regions are owned here; SubmitActor holds pointers
-// between its two answers "added" and "removed".
+// Set-up calls from any thread, one at a time. They go through the submission queue, so that memory
+// is not let go of before batches that were submitted earlier. Regions are owned here; SubmitActor
+// holds pointers between its two answers "added" and "removed".
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/messages.h"
 #include "actors/region_table.h"
-#include "actors/submit_actor.h"
+#include "runtime/submission_queue.h"
 #include "transport/fabric/fabric.h"
 
 namespace railhop {
@@ -21,8 +23,8 @@ namespace railhop {
 class RankMemory {
  public:
   // `host_staging`: host memory may be relayed through staging arenas.
-  RankMemory(std::vector<Nic*> nics, SubmitActor* submit, bool host_staging)
-      : nics_(std::move(nics)), submit_(*submit), host_staging_(host_staging) {}
+  RankMemory(std::vector<Nic*> nics, SubmissionQueue<BatchCommand>* submissions, bool host_staging)
+      : nics_(std::move(nics)), submissions_(*submissions), host_staging_(host_staging) {}
 
   absl::Status Register(std::byte* address, size_t length, std::string_view location);
   // FailedPrecondition while a transfer may still read the range.
@@ -38,10 +40,10 @@ class RankMemory {
 
   absl::Status RegisterWithNics(std::byte* address, size_t length, std::vector<MemoryKey>* keys);
   void DeregisterFromNics(const std::vector<MemoryKey>& keys);
-  bool TellSubmitActor(uint32_t kind, Region* region);
+  bool TellSubmitActor(BatchCommand::Kind kind, Region* region);
 
   const std::vector<Nic*> nics_;
-  SubmitActor& submit_;
+  SubmissionQueue<BatchCommand>& submissions_;
   const bool host_staging_;
   std::mutex mutex_;
   bool closed_ = false;

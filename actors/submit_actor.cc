@@ -53,6 +53,10 @@ bool SubmitActor::OnBatchCommand(const BatchCommand& command) {
     if (IsLive(command.batch)) Abandon(index, TransferError::kCanceled);
     return true;
   }
+  if (command.kind != BatchCommand::kSubmit) {
+    ChangeRegions(command);
+    return true;
+  }
   // Its deadline must be watched before anything of it moves.
   if (!stopping_ &&
       !deadline_out.TrySend({table_.at(index).deadline, command.batch.value, index})) {
@@ -149,8 +153,11 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
   Region* region = regions_.Find(source, request.length);
   if (region == nullptr) return fail(TransferError::kNotRegistered);
   const uint64_t address = request.target_address + offset;
+  // A request that does not fit is refused whole, before any of it is sent.
   const TargetBuffer* buffer = target.route->Find(address);
-  if (buffer == nullptr) return fail(TransferError::kRemoteAccess);
+  if (buffer == nullptr || (offset == 0 && !target.route->Covers(address, request.length))) {
+    return fail(TransferError::kRemoteAccess);
+  }
 
   Span span{.source = source + offset,
             .destination = address,
@@ -304,14 +311,28 @@ void SubmitActor::DropUnrouted(uint32_t index, TransferError error) {
   if (dropped) NoteError(index, error);
 }
 
-void SubmitActor::OnControl(const ControlMessage& message) {
-  auto* region = reinterpret_cast<Region*>(message.arguments[0]);
-  auto* reply = reinterpret_cast<RegionReply*>(message.arguments[1]);
-  bool done = false;
-  if (message.kind == kAddRegion) done = regions_.Add(region);
-  if (message.kind == kRemoveRegion) done = regions_.Remove(region);
-  reply->answer.store(done ? 1 : 2, std::memory_order_release);
-  reply->answer.notify_all();
+void SubmitActor::ChangeRegions(const BatchCommand& command) {
+  Region* const region = command.region;
+  const bool done = command.kind == BatchCommand::kAddRegion
+                        ? regions_.Add(region)
+                        : !IsStillToRoute(*region) && regions_.Remove(region);
+  command.reply->answer.store(done ? 1 : 2, std::memory_order_release);
+  command.reply->answer.notify_all();
+}
+
+// Whether a batch that was accepted has yet to send something from there. Not the data path: looks
+// at every request that was not routed yet.
+bool SubmitActor::IsStillToRoute(const Region& region) const {
+  for (uint32_t index = 0; index < table_.capacity(); ++index) {
+    if (!live_[index]) continue;
+    const Batch& batch = table_.at(index);
+    for (size_t i = batch.progress.next_request; i < batch.requests.size(); ++i) {
+      const TransferRequest& request = batch.requests[i];
+      if (region.Contains(static_cast<const std::byte*>(request.source), request.length))
+        return true;
+    }
+  }
+  return false;
 }
 
 bool SubmitActor::OnTargetReady(const TargetReady& ready) {

@@ -53,12 +53,6 @@ class SubmitActor : public Actor, private Poller {
     uint64_t piece_timeout = 0;   // cycles
   };
 
-  // User control messages. Each carries a Region* and a RegionReply* in its arguments.
-  enum Control : uint32_t { kAddRegion = ControlMessage::kFirstUserKind, kRemoveRegion };
-  struct RegionReply {
-    std::atomic<uint32_t> answer{0};  // 0 none yet, 1 done, 2 refused; notified
-  };
-
   SubmitActor(std::string name, RequestTable* table, Options options);
 
   const SubmitStats& stats() const { return stats_; }
@@ -72,7 +66,6 @@ class SubmitActor : public Actor, private Poller {
   bool OnCloseLane(const CloseLane& close);
   bool OnDeadlineExpired(const DeadlineExpired& expired);
 
-  void OnControl(const ControlMessage& message) override;
   void OnStop() override { stopping_ = true; }
   bool Drained() const override { return batches_ == 0 || flushed_; }
   void OnFlush() override;
@@ -112,6 +105,8 @@ class SubmitActor : public Actor, private Poller {
 
   // submit_actor.cc: batches
   bool IsLive(BatchId id) const;
+  void ChangeRegions(const BatchCommand& command);
+  bool IsStillToRoute(const Region& region) const;
   void StartBatch(uint32_t index);
   size_t RouteBatches();
   bool RouteSome(uint32_t index, size_t* budget);

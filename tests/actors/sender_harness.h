@@ -143,16 +143,12 @@ class SenderHarness {
     region->staging = staging;
     for (uint32_t nic = 0; nic < nics_; ++nic) region->lkeys.push_back(100 + nic);
     regions.push_back(std::move(region));
-    EXPECT_TRUE(TellRegion(SubmitActor::kAddRegion, *regions.back()));
+    EXPECT_TRUE(TellRegion(BatchCommand::kAddRegion, *regions.back()));
     return *regions.back();
   }
-  bool TellRegion(uint32_t kind, Region& region) {
-    SubmitActor::RegionReply reply;
-    ControlMessage message{.kind = kind};
-    message.arguments[0] = reinterpret_cast<uint64_t>(&region);
-    message.arguments[1] = reinterpret_cast<uint64_t>(&reply);
-    EXPECT_TRUE(submit.Post(message));
-    Pass();
+  bool TellRegion(BatchCommand::Kind kind, Region& region) {
+    RegionReply reply;
+    EXPECT_TRUE(submit.OnBatchCommand({.kind = kind, .region = &region, .reply = &reply}));
     EXPECT_NE(reply.answer.load(), 0u);
     return reply.answer.load() == 1;
   }

@@ -654,11 +654,11 @@ TEST_F(DirectTest, ARegionIsNotRemovedWhileATransferMayReadIt) {
   const BatchId batch = sender_.Submit({Write(uint64_t{1} << 40, 0, 1000)});
   sender_.Pass();
   EXPECT_EQ(region.in_flight, 1000u);
-  EXPECT_FALSE(sender_.TellRegion(SubmitActor::kRemoveRegion, region));
+  EXPECT_FALSE(sender_.TellRegion(BatchCommand::kRemoveRegion, region));
   sender_.PostAll();
   ExpectCompleted(batch, 1000);
-  EXPECT_TRUE(sender_.TellRegion(SubmitActor::kRemoveRegion, region));
-  EXPECT_FALSE(sender_.TellRegion(SubmitActor::kRemoveRegion, region));
+  EXPECT_TRUE(sender_.TellRegion(BatchCommand::kRemoveRegion, region));
+  EXPECT_FALSE(sender_.TellRegion(BatchCommand::kRemoveRegion, region));
   const BatchId next = sender_.Submit({Write(uint64_t{1} << 40, 0, 1000)});
   sender_.Pass();
   ExpectFailed(next, TransferError::kNotRegistered, 0);
@@ -671,10 +671,10 @@ TEST_F(DirectTest, ARegionStaysWhileSomethingIsOnlyQueued) {
   const BatchId batch = sender_.Submit({Write(uint64_t{1} << 40, 0, 1000)});
   sender_.Pass();
   EXPECT_EQ(sender_.posts.size(), 128u);
-  EXPECT_FALSE(sender_.TellRegion(SubmitActor::kRemoveRegion, region));
+  EXPECT_FALSE(sender_.TellRegion(BatchCommand::kRemoveRegion, region));
   sender_.Cancel(batch);
   EXPECT_EQ(sender_.State(batch), BatchState::kCanceled);
-  EXPECT_TRUE(sender_.TellRegion(SubmitActor::kRemoveRegion, region));
+  EXPECT_TRUE(sender_.TellRegion(BatchCommand::kRemoveRegion, region));
   sender_.RunToEnd();
   ExpectCompleted(full, 128 * 64);
 }
@@ -683,7 +683,7 @@ TEST_F(DirectTest, ARegionThatOverlapsIsRefused) {
   Region overlap;
   overlap.base = SourceAt(5);
   overlap.length = 5;
-  EXPECT_FALSE(sender_.TellRegion(SubmitActor::kAddRegion, overlap));
+  EXPECT_FALSE(sender_.TellRegion(BatchCommand::kAddRegion, overlap));
 }
 
 // --- Stop

@@ -38,28 +38,29 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 void* operator new[](std::size_t size, std::align_val_t alignment) {
   return Allocate(size, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* memory) noexcept {
+// Not inlined: the compiler would take free() for the wrong partner of the operator new above.
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
   std::free(memory);
 }
 
@@ -90,12 +91,10 @@ class QuietWorld {
     region_.length = uint64_t{1} << 36;
     region_.staging = true;
     region_.lkeys = {1};
-    SubmitActor::RegionReply reply;
-    ControlMessage message{.kind = SubmitActor::kAddRegion};
-    message.arguments[0] = reinterpret_cast<uint64_t>(&region_);
-    message.arguments[1] = reinterpret_cast<uint64_t>(&reply);
-    EXPECT_TRUE(submit_.Post(message));
-    reactor_.RunPass();
+    RegionReply reply;
+    EXPECT_TRUE(submit_.OnBatchCommand(
+        {.kind = BatchCommand::kAddRegion, .region = &region_, .reply = &reply}));
+    EXPECT_EQ(reply.answer.load(), 1u);
     route_.version = 1;
     route_.name = "target";
     route_.buffers.push_back({.address = kTarget,

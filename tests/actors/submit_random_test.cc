@@ -192,9 +192,9 @@ class RandomWorld {
     if (Chance(10)) {
       Region& region = *sender_.regions[1 + Random(kRegions)];
       const bool unused = region.in_flight == 0;
-      EXPECT_EQ(sender_.TellRegion(SubmitActor::kRemoveRegion, region), unused);
+      EXPECT_EQ(sender_.TellRegion(BatchCommand::kRemoveRegion, region), unused);
       if (unused) {
-        EXPECT_TRUE(sender_.TellRegion(SubmitActor::kAddRegion, region));
+        EXPECT_TRUE(sender_.TellRegion(BatchCommand::kAddRegion, region));
       }
       Collect();
     }
