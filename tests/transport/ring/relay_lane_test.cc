@@ -328,6 +328,23 @@ TEST_F(RelayLaneTest, CompletionOfAnOlderClaimIsNotWritten) {
   EXPECT_EQ(header().completed, 1u);
 }
 
+// The same sender under the same epoch: only the generation tells the claims apart.
+TEST_F(RelayLaneTest, CompletionOfAnOlderClaimOfTheSameEpochIsNotWritten) {
+  ClaimAndAdmit(kSenderEpoch);
+  Publish(1);
+  Publish(2);
+  LanePiece first, second;
+  ASSERT_EQ(reader_.Poll(*copy_, first), LanePoll::kPiece);
+  ASSERT_EQ(reader_.Poll(*copy_, second), LanePoll::kPiece);
+  ClaimAndAdmit(kSenderEpoch);
+  Publish(1);
+  ASSERT_EQ(Poll(), LanePoll::kPiece);
+  EXPECT_TRUE(writer_.Complete(piece_, RelayStatus::kOk));
+  EXPECT_FALSE(writer_.Complete(second, RelayStatus::kTransport));
+  EXPECT_EQ(lane_->completions[1].commit_sequence, 0u);
+  EXPECT_EQ(header().completed, 1u);
+}
+
 TEST_F(RelayLaneTest, NothingIsWrittenIntoALaneThatIsNotReady) {
   ClaimAndAdmit(kSenderEpoch);
   Publish(1);
