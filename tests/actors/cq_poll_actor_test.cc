@@ -217,6 +217,14 @@ TEST_F(CqPollActorTest, ACompletionWaitsForItsJob) {
   EXPECT_EQ(world_->slices[1].token, 2u);
 }
 
+TEST_F(CqPollActorTest, ARecordsNextJobIsNotTakenForThisOne) {
+  Start(Slice(200, 1), 1, 1);
+  Post(Slice(200, 2), 1, 2);
+  nic_.Complete(2);
+  Run();
+  EXPECT_THAT(world_->jobs, IsEmpty());
+}
+
 TEST_F(CqPollActorTest, TheFirstErrorCountsAndFlushesFollowIt) {
   Start(Slice(200, 1), 3);
   nic_.Complete(1, 1);
@@ -276,7 +284,8 @@ TEST_F(CqPollActorTest, AJobThatWasCutShortFailsWhateverTheNicSays) {
 TEST_F(CqPollActorTest, AnEndpointsErrorIsToldOncePerVersion) {
   Start(Slice(200, 1), 2);
   Start(Slice(201, 2), 2);
-  nic_.Fail(1, FabricStatus::kTransport);
+  nic_.FailOne(1, FabricStatus::kTransport);
+  nic_.Fail(1, FabricStatus::kRemoteAccess);
   Run();
   EXPECT_THAT(world_->jobs, SizeIs(2));
   ASSERT_THAT(world_->errors, SizeIs(1));
