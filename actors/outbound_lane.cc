@@ -4,11 +4,11 @@
 
 namespace railhop {
 
-void OutboundLane::Open(const LaneMapping* mapping, uint64_t next_sequence) {
+void OutboundLane::Open(const LaneMapping* mapping, uint64_t next_sequence, uint32_t generation) {
   assert(mapping_ == nullptr && in_flight_ == 0);
   mapping_ = mapping;
   offer_ = Offer::kOpen;
-  ++generation_;
+  generation_ = generation;
   next_sequence_ = next_sequence;
   reaped_ = next_sequence - 1;
   last_answer_ = 0;

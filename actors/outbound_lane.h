@@ -44,7 +44,8 @@ class OutboundLane {
     kBroken,       // the relay wrote nonsense: nothing new until the lane is closed
   };
 
-  void Open(const LaneMapping* mapping, uint64_t next_sequence);
+  // `generation`: how many LaneReady of the lane there were, this one included.
+  void Open(const LaneMapping* mapping, uint64_t next_sequence, uint32_t generation);
   // Nothing new; what is under way goes on.
   void CloseOffers() { offer_ = Offer::kClosed; }
   void Quarantine() {
@@ -88,7 +89,7 @@ class OutboundLane {
  private:
   const LaneMapping* mapping_ = nullptr;
   Offer offer_ = Offer::kClosed;
-  uint32_t generation_ = 0;  // how often it was opened
+  uint32_t generation_ = 0;
   uint64_t next_sequence_ = 1;
   uint64_t reaped_ = 0;  // every sequence up to here is free again
   uint64_t last_answer_ = 0;

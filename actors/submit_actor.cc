@@ -36,6 +36,8 @@ SubmitActor::SubmitActor(std::string name, RequestTable* table, Options options)
 
 size_t SubmitActor::Poll(uint64_t now) {
   next_credit_check_ = kNever;
+  const bool edge_was_empty = std::exchange(slices_taken_, 0) < InPort::kBudget;
+  if (any_opening_ && edge_was_empty) OpenLanes();
   // Before new requests are routed: they would take the spans that these wait for.
   for (uint32_t lane = 0; waiting_pieces_ != 0 && lane < kLaneCount; ++lane) SettleWaiting(lane);
   size_t work = RouteBatches();

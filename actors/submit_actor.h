@@ -124,6 +124,7 @@ class SubmitActor : public Actor, private Poller {
   uint64_t CountBytes(const Batch& batch) const;
 
   // submit_lanes.cc: lanes and direct slices
+  void OpenLanes();
   size_t PumpLane(uint32_t lane, uint64_t now);
   bool OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_t now);
   void ArmPieceDeadline(uint32_t lane, uint64_t deadline);
@@ -150,6 +151,16 @@ class SubmitActor : public Actor, private Poller {
   SpanPool pool_{kSpanPool};
   std::array<Target, kMaxTargets> targets_;
 
+  // A lane number can be used again while completions of its last use are still in the edge from
+  // CqPollActor: it is opened once that edge was empty.
+  struct Opening {
+    LaneReady ready{};
+    uint32_t generation = 0;  // how many LaneReady there were
+    bool waits = false;
+  };
+  std::array<Opening, kLaneCount> openings_;
+  bool any_opening_ = false;
+  size_t slices_taken_ = 0;  // SliceDone in this pass
   std::array<OutboundLane, kLaneCount> lanes_;
   std::array<Outlet, kLaneCount + 1> outlets_;  // the last one is the direct one
   std::array<bool, kLaneCount> closing_{};      // PeerActor waits for LaneClosed

@@ -1,6 +1,7 @@
 // SubmitActor, the half that deals with lanes and direct slices.
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "actors/submit_actor.h"
 #include "runtime/reactor.h"
@@ -21,13 +22,25 @@ constexpr int32_t kRelayLost = INT32_MIN + 1;
 }  // namespace
 
 bool SubmitActor::OnLaneReady(const LaneReady& ready) {
-  lanes_[ready.lane].Open(ready.mapping, ready.next_sequence);
-  planner_.OpenLane(ready.lane, ready.mapping->relay().info().rails);
+  Opening& opening = openings_[ready.lane];
+  opening = {.ready = ready, .generation = opening.generation + 1, .waits = true};
+  any_opening_ = true;
   return true;
+}
+
+void SubmitActor::OpenLanes() {
+  for (Opening& opening : openings_) {
+    if (!std::exchange(opening.waits, false)) continue;
+    const LaneReady& ready = opening.ready;
+    lanes_[ready.lane].Open(ready.mapping, ready.next_sequence, opening.generation);
+    planner_.OpenLane(ready.lane, ready.mapping->relay().info().rails);
+  }
+  any_opening_ = false;
 }
 
 bool SubmitActor::OnCloseLane(const CloseLane& close) {
   OutboundLane& book = lanes_[close.lane];
+  if (std::exchange(openings_[close.lane].waits, false)) lane_closed_out.Send({close.lane});
   if (book.mapping() == nullptr) return true;  // let go of already: a stale lane's peer has died
   closing_[close.lane] = true;
   planner_.CloseLane(close.lane);
@@ -165,6 +178,7 @@ bool SubmitActor::OnPieceCopied(const PieceCopied& done) {
 }
 
 bool SubmitActor::OnSliceDone(const SliceDone& done) {
+  ++slices_taken_;
   if (done.lane == kDirectLane) {
     OnDirectDone(done);
     return true;

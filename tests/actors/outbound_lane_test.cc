@@ -13,9 +13,8 @@ class OutboundLaneTest : public testing::Test {
  protected:
   // The book never looks into the mapping.
   const LaneMapping* Mapping() const { return reinterpret_cast<const LaneMapping*>(this); }
-  OutboundLane& Open(uint64_t next_sequence = 2) {
-    lane_.Open(Mapping(), next_sequence);
-    return lane_;
+  void Open(uint64_t next_sequence = 2, uint32_t generation = 1) {
+    lane_.Open(Mapping(), next_sequence, generation);
   }
   uint64_t Take(uint64_t bytes = 100) {
     lane_.NextSlot().content.Clear();
@@ -140,7 +139,7 @@ TEST_F(OutboundLaneTest, AClosedLaneCanBeOpenedAnewAtAnotherSequence) {
   Release(2);
   lane_.Forget();
   EXPECT_EQ(lane_.mapping(), nullptr);
-  Open(1000);
+  Open(1000, 2);
   EXPECT_EQ(lane_.generation(), 2u);
   EXPECT_EQ(lane_.last_answer(), 0u);
   for (uint64_t sequence = 1000; sequence < 1018; ++sequence) EXPECT_EQ(Take(), sequence);

@@ -176,6 +176,7 @@ class SenderHarness {
     lanes[lane] = mappings.back().get();
     EXPECT_TRUE(
         submit.OnLaneReady({.mapping = lanes[lane], .next_sequence = next_sequence, .lane = lane}));
+    Pass();
     return *lanes[lane];
   }
 

@@ -666,6 +666,52 @@ TEST_F(LaneTest, ALaneCanBeOpenedAgain) {
   ExpectCompleted(second, 10, 10);
 }
 
+// Completions of the lane's last use may still be in the edge when it is opened again; taken for
+// those of the new pieces they would end batches whose bytes are nowhere.
+TEST_F(LaneTest, ALaneIsNotUsedAgainBeforeTheCompletionsOfItsLastUseWereTaken) {
+  sender_.OpenLane(0);
+  sender_.Close(0);
+  const std::unique_ptr<LaneMapping> mapping = TestRelays::Get().Map(0, 0);
+  sender_.lanes[0] = mapping.get();
+  EXPECT_TRUE(
+      sender_.submit.OnLaneReady({.mapping = mapping.get(), .next_sequence = 2, .lane = 0}));
+  const BatchId early = sender_.Submit({Write(0, 0, 10)});
+  // A full budget in one pass: there may be more.
+  for (size_t i = 0; i < InPort::kBudget; ++i) sender_.Answer(0, 2 + i, 0);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.copies.empty());
+  sender_.Answer(0, 2, 0);
+  const BatchId late = sender_.Submit({Write(0, 0, 10)});
+  sender_.Pass();
+  EXPECT_EQ(sender_.copies.size(), 1u);
+  ExpectState(late, BatchState::kPending);
+  sender_.RunToEnd();
+  ExpectCompleted(early, 10, 0);
+  ExpectCompleted(late, 10, 10);
+  sender_.Close(0);
+}
+
+TEST_F(LaneTest, ALaneThatClosesBeforeItWasUsedIsAnsweredForOnce) {
+  const std::unique_ptr<LaneMapping> mapping = TestRelays::Get().Map(0, 0);
+  EXPECT_TRUE(
+      sender_.submit.OnLaneReady({.mapping = mapping.get(), .next_sequence = 2, .lane = 0}));
+  EXPECT_TRUE(sender_.submit.OnCloseLane({.lane = 0, .end = LaneEnd::kStale}));
+  EXPECT_TRUE(sender_.submit.OnCloseLane({.lane = 0, .end = LaneEnd::kPeerDead}));
+  sender_.Pass();
+  EXPECT_EQ(sender_.closed, (std::vector<uint32_t>{0}));
+  const BatchId direct = sender_.Submit({Write(0, 0, 10)});
+  sender_.RunToEnd();
+  ExpectCompleted(direct, 10, 0);
+  // CopyActor has counted that LaneReady, too.
+  sender_.OpenLane(0);
+  const BatchId relayed = sender_.Submit({Write(0, 0, 10)});
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 1u);
+  EXPECT_EQ(sender_.copies[0].lane_generation, 2u);
+  sender_.RunToEnd();
+  ExpectCompleted(relayed, 10, 10);
+}
+
 TEST_F(LaneTest, TheEndOfOneLaneLeavesTheOthersAlone) {
   sender_.OpenLane(0, 0);
   sender_.OpenLane(1, 1);
