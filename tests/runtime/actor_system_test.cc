@@ -152,6 +152,9 @@ class Callback : public Actor {
 };
 
 size_t Threads() {
+  // A sanitizer starts a thread of its own beside the first one.
+  static std::once_flag first;
+  std::call_once(first, [] { std::thread([] {}).join(); });
   const std::filesystem::directory_iterator tasks("/proc/self/task");
   return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
 }
@@ -217,7 +220,7 @@ TEST(ActorSystemTest, ACoreThatMayNotBeUsedIsAnErrorThatNamesItAndNothingIsLeftR
               testing::AllOf(HasSubstr("reactor \"bad\""), HasSubstr("core 9999"),
                              HasSubstr(FormatCoreList(AllowedCores()))));
   EXPECT_TRUE(journal.Lines().empty()) << "no actor runs unless all can";
-  EXPECT_TRUE(WaitUntil([&] { return Threads() == before; }));
+  EXPECT_TRUE(WaitUntil([&] { return Threads() <= before; }));
   system.Stop(hours(1));
   EXPECT_EQ(system.Start().code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -262,7 +265,7 @@ int ExitCodeOfStartWithoutASecondThread() {
   if (status.code() != absl::StatusCode::kResourceExhausted) return 3;
   if (std::string(status.message()).find("reactor \"two\"") == std::string::npos) return 4;
   if (!journal.Lines().empty()) return 5;
-  return WaitUntil([&] { return Threads() == before; }) ? 0 : 6;
+  return WaitUntil([&] { return Threads() <= before; }) ? 0 : 6;
 }
 
 TEST(ActorSystemTest, WithoutAThreadToBeHadStartSaysSoAndNothingIsLeftRunning) {
@@ -484,7 +487,7 @@ TEST(ActorSystemStopTest, NeverAskedForItIsTheDestructors) {
   const std::vector<std::string> lines = journal.Lines();
   ASSERT_GE(lines.size(), 2U);
   EXPECT_EQ(lines[1], "a stop");
-  EXPECT_TRUE(WaitUntil([&] { return Threads() == before; }));
+  EXPECT_TRUE(WaitUntil([&] { return Threads() <= before; }));
 }
 
 TEST(ActorSystemStopTest, FromInsideEveryKindOfCallback) {
