@@ -91,11 +91,8 @@ void OutboundPeer::Observe(uint64_t now) {
   if (dead_since_ == 0 && process_ != nullptr && process_->Ended()) dead_since_ = now;
   if (dead_since_ != 0) {
     const uint64_t quiet_at = dead_since_ + ToCycles(options_.fabric_drain);
-    if (now >= quiet_at) {
-      health_ = Health::kDead;
-    } else {
-      due_ = std::min(due_, quiet_at);
-    }
+    if (now >= quiet_at) health_ = Health::kDead;
+    due_ = health_ == Health::kDead ? kNever : std::min(due_, quiet_at);
     return;
   }
   const RegistryHeader& header = mapping_->block().header;

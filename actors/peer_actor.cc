@@ -143,11 +143,16 @@ void PeerActor::OpenLane(Peer& peer) {
   peer.lane = number;
   peer.used = true;
   lanes_[number] = {.state = Lane::State::kOpening};
-  const LaneReady ready{.mapping = peer.outbound->lane(),
-                        .next_sequence = peer.outbound->next_sequence(),
-                        .lane = number};
-  for (LanePorts& user : users_) user.Send(ready);
+  Tell(peer, kCopy);
+  Tell(peer, kCqPoll);
   Wake();
+}
+
+void PeerActor::Tell(Peer& peer, uint32_t user) {
+  users_[user].Send(LaneReady{.mapping = peer.outbound->lane(),
+                              .next_sequence = peer.outbound->next_sequence(),
+                              .lane = peer.lane});
+  lanes_[peer.lane].users |= 1u << user;
 }
 
 size_t PeerActor::DriveLane(Peer& peer) {
@@ -161,13 +166,16 @@ size_t PeerActor::DriveLane(Peer& peer) {
     Announce(peer, LaneEnd::kStale);
   }
   if (lane.state == Lane::State::kOpening) {
-    // Those who wait for the rail are told once the first user knows of it.
-    if (users_[0].Delivered()) {
+    if (!Delivered()) {
+      Wake();
+    } else if ((lane.users & 1u << kSubmit) == 0) {
+      // Last, so that what it sends on finds the others ready.
+      Tell(peer, kSubmit);
+      Wake();
+    } else {
       lane.state = Lane::State::kOpen;
       attached_.Add(
           {.pid = outbound.info().owner.pid, .lane = peer.lane, .rails = outbound.info().rails});
-    } else {
-      Wake();
     }
   }
   return lane.state == Lane::State::kClosing ? FinishClosing(peer) : 0;
@@ -179,7 +187,9 @@ void PeerActor::Announce(Peer& peer, LaneEnd end) {
   lane.state = Lane::State::kClosing;
   lane.end = end;
   lane.told = false;
-  for (LanePorts& user : users_) user.Send(CloseLane{.lane = peer.lane, .end = end});
+  for (uint32_t user = 0; user < kUsers; ++user) {
+    if ((lane.users >> user & 1) != 0) users_[user].Send(CloseLane{.lane = peer.lane, .end = end});
+  }
 }
 
 // A lane is closed when every user has answered and has handled all announcements. One may answer
@@ -187,7 +197,7 @@ void PeerActor::Announce(Peer& peer, LaneEnd end) {
 // nothing about this lane can come any more, and its number may be used again.
 size_t PeerActor::FinishClosing(Peer& peer) {
   Lane& lane = lanes_[peer.lane];
-  if (lane.closed != kAllUsers) return 0;  // the answer wakes us
+  if (lane.closed != lane.users) return 0;  // the answer wakes us
   if (!Delivered()) {
     Wake();
     return 0;
@@ -208,6 +218,7 @@ size_t PeerActor::FinishClosing(Peer& peer) {
 void PeerActor::OnStop() {
   stopping_ = true;
   attached_.Close();
+  scan_at_ = kNever;
   stop_at_ = 0;
   Wake();
 }

@@ -59,9 +59,9 @@ class PeerActor : public Actor, public Poller {
   std::vector<AttachedPeer> Attached() const { return attached_.Snapshot(); }
 
   bool OnWantRail(const WantRail& message);
-  bool OnSubmitClosedLane(const LaneClosed& message) { return OnLaneClosed(0, message); }
-  bool OnCopyClosedLane(const LaneClosed& message) { return OnLaneClosed(1, message); }
-  bool OnCqPollClosedLane(const LaneClosed& message) { return OnLaneClosed(2, message); }
+  bool OnSubmitClosedLane(const LaneClosed& message) { return OnLaneClosed(kSubmit, message); }
+  bool OnCopyClosedLane(const LaneClosed& message) { return OnLaneClosed(kCopy, message); }
+  bool OnCqPollClosedLane(const LaneClosed& message) { return OnLaneClosed(kCqPoll, message); }
   bool OnSenderSeen(const SenderSeen& message);
   bool OnSenderSideTaken(const SenderSideTaken& message);
   bool OnSenderDrained(const SenderDrained& message);
@@ -81,8 +81,7 @@ class PeerActor : public Actor, public Poller {
   uint64_t NextPoll(uint64_t now) override;
 
  private:
-  static constexpr uint32_t kUsers = 3;  // of an outbound lane: submit, copy, CQ poll
-  static constexpr uint32_t kAllUsers = (1u << kUsers) - 1;
+  enum User : uint32_t { kSubmit, kCopy, kCqPoll, kUsers };  // of an outbound lane
   using LanePorts = OrderedPorts<LaneReady, CloseLane>;
 
   struct Peer {
@@ -95,7 +94,8 @@ class PeerActor : public Actor, public Poller {
     enum class State : uint8_t { kFree, kOpening, kOpen, kClosing };
     State state = State::kFree;
     LaneEnd end = LaneEnd::kStale;  // kClosing: as announced last
-    uint32_t closed = 0;            // users that have answered, as bits
+    uint32_t users = 0;             // that were told of it, as bits
+    uint32_t closed = 0;            // those of them that have answered a CloseLane
     bool told = false;              // a pass ago all users had handled what was announced
   };
 
@@ -108,6 +108,7 @@ class PeerActor : public Actor, public Poller {
   size_t Drive(Peer& peer, uint64_t now);
   void DriveUnopened(Peer& peer);
   void OpenLane(Peer& peer);
+  void Tell(Peer& peer, uint32_t user);
   size_t DriveLane(Peer& peer);
   void Announce(Peer& peer, LaneEnd end);
   size_t FinishClosing(Peer& peer);
@@ -122,7 +123,6 @@ class PeerActor : public Actor, public Poller {
   void AttachFor(const std::string& rail, uint64_t now);
 
   size_t DriveStop(uint64_t now);
-  void Leave();
 
   const Options options_;
   GroupMember& member_;

@@ -70,7 +70,27 @@ TEST_F(PeerActorTest, AttachesToAnOwnerOfAWantedRail) {
   ASSERT_THAT(attached, SizeIs(1));
   EXPECT_EQ(attached[0].pid, child.pid());
   EXPECT_THAT(attached[0].rails, ElementsAre("there"));
+  EXPECT_TRUE(rank_->Sleeps());
   EXPECT_THAT(log_.messages(), IsEmpty());
+}
+
+TEST_F(PeerActorTest, SubmitHearsOfALaneLast) {
+  Child child = MakeChild({"there"});
+  MakeParent();
+  rank_->cq_poll->accept = false;
+  rank_->Want("there");
+  ASSERT_TRUE(rank_->RunUntil([&] { return !rank_->copy->ready.empty(); }));
+  rank_->RunFor(milliseconds(50));
+  EXPECT_THAT(rank_->submit->ready, IsEmpty());
+  EXPECT_TRUE(rank_->Sleeps());
+  // It is not told of the end of a lane that it never heard of.
+  child.Kill();
+  ASSERT_TRUE(rank_->RunUntil([&] { return !rank_->copy->closed.empty(); }));
+  rank_->cq_poll->accept = true;
+  ASSERT_TRUE(rank_->RunUntil([&] { return !rank_->cq_poll->closed.empty(); }));
+  EXPECT_THAT(rank_->submit->closed, IsEmpty());
+  Child next = MakeChild({"there"});
+  EXPECT_TRUE(Attach("there"));
 }
 
 TEST_F(PeerActorTest, NothingIsAttachedThatNobodyWants) {
@@ -79,8 +99,7 @@ TEST_F(PeerActorTest, NothingIsAttachedThatNobodyWants) {
   rank_->Want("elsewhere");
   rank_->RunFor(milliseconds(300));
   EXPECT_THAT(rank_->submit->ready, IsEmpty());
-  // It sleeps until the next heartbeat, and no pass finds anything to do.
-  EXPECT_GT(rank_->peer->NextPoll(0), rank_->control->now());
+  EXPECT_TRUE(rank_->Sleeps());
 }
 
 TEST_F(PeerActorTest, APeerThatJoinsLateIsFound) {
@@ -121,6 +140,7 @@ TEST_F(PeerActorTest, ADeadPeersLaneIsClosedAndItsSuccessorFound) {
   child.Kill();
   ASSERT_TRUE(rank_->RunUntil([&] { return AllClosed(1, LaneEnd::kPeerDead); }));
   EXPECT_THAT(rank_->peer->Attached(), IsEmpty());
+  EXPECT_TRUE(rank_->Sleeps());
   Child successor = MakeChild({"there"});
   ASSERT_TRUE(Attach("there"));
   // The lane of the dead one is still in use: it is mapped, and the new one has another number.
@@ -186,6 +206,7 @@ TEST_F(PeerActorTest, AStoppingRankGivesItsLanesBackFirst) {
   ASSERT_TRUE(rank_->RunUntil([&] { return AllClosed(1, LaneEnd::kStale); }));
   rank_->RunFor(milliseconds(50));
   EXPECT_FALSE(rank_->peer->stopped());
+  EXPECT_TRUE(rank_->Sleeps());
   for (LaneUser* user : rank_->users()) user->Answer();
   ASSERT_TRUE(rank_->RunUntil([&] { return rank_->peer->stopped(); }));
   EXPECT_THAT(PrivateRoot::List(root_.Registry()), SizeIs(2));  // .lock and the child's entry

@@ -26,6 +26,7 @@ class LaneUser : public Actor {
  public:
   using Actor::Actor;
   bool OnLaneReady(const LaneReady& message) {
+    if (!accept) return false;
     ready.push_back(message);
     return true;
   }
@@ -43,6 +44,7 @@ class LaneUser : public Actor {
     for (const CloseLane& message : closed) closed_out.Send({message.lane});
   }
 
+  bool accept = true;
   bool answer = true;
   std::vector<LaneReady> ready;
   std::vector<CloseLane> closed;
@@ -159,6 +161,11 @@ class TestRank {
       system.RunAll();
     }
     return true;
+  }
+  // By hand: nothing happens any more, and the reactor may sleep.
+  bool Sleeps() {
+    for (int i = 0; i < 10; ++i) system.RunAll();
+    return system.RunAll() == 0 && peer->NextPoll(control->now()) > control->now();
   }
   // By hand: as many passes as make sure that something would have happened.
   void RunFor(std::chrono::milliseconds time) {
