@@ -38,8 +38,8 @@ struct ActorStats {
 
 struct RankStats {
   std::vector<ActorStats> actors;
-  uint64_t bytes_direct = 0, bytes_relayed = 0;     // finished as a sender
-  uint64_t bytes_relayed_for_others = 0;            // finished as a relay
+  uint64_t bytes_direct = 0, bytes_relayed = 0;  // finished as a sender
+  uint64_t bytes_relayed_for_others = 0;         // finished as a relay
   uint64_t pieces_relayed = 0, slices_direct = 0;
   std::vector<std::pair<std::string, uint64_t>> fallbacks;  // reason -> pieces that went direct
 };

@@ -45,7 +45,8 @@ class OrderedPorts {
   size_t Flush() {
     size_t sent = 0;
     while (!waiting_.empty() &&
-           std::visit([this](const auto& message) { return TrySend(message); }, waiting_.front())) {
+           std::visit([this](const auto& message) { return this->TrySend(message); },
+                      waiting_.front())) {
       waiting_.pop_front();
       ++sent;
     }

@@ -68,7 +68,7 @@ class Child {
 
 class RankTest : public testing::Test {
  protected:
-  RankTest() : folder_("/dev/shm/railhop-rank-test-XXXXXX") {
+  RankTest() : folder_(testing::TempDir() + "/railhop-rank-test-XXXXXX") {
     if (mkdtemp(folder_.data()) == nullptr) std::abort();
   }
   ~RankTest() override { std::filesystem::remove_all(folder_); }

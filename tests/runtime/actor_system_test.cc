@@ -625,9 +625,9 @@ TEST(ActorSystemForkTest, AChildHarmsNeitherItsParentNorItself) {
   constexpr uint64_t kRounds = 200;
   // An actor whose destruction would be noticed outside.
   struct Noticed : Actor {
-    Noticed(int fd) : Actor("noticed"), fd_(fd) {}
-    ~Noticed() override { [[maybe_unused]] const ssize_t put = write(fd_, "x", 1); }
-    const int fd_;
+    explicit Noticed(int descriptor) : Actor("noticed"), fd(descriptor) {}
+    ~Noticed() override { [[maybe_unused]] const ssize_t put = write(fd, "x", 1); }
+    const int fd;
   };
   int pipe_fds[2];
   ASSERT_EQ(pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK), 0);

@@ -49,7 +49,7 @@ absl::StatusOr<KvBatch> ParseBatch(const nlohmann::json& json) {
 }  // namespace
 
 absl::StatusOr<std::vector<KvBatch>> ReadBatches(const std::string& path) {
-  std::string text = kDefaultBatches;
+  std::string text = DefaultBatches();
   if (!path.empty()) {
     std::ifstream file(path);
     text.assign(std::istreambuf_iterator<char>(file), {});

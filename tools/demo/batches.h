@@ -17,7 +17,7 @@ struct KvBatch {
 };
 
 // The text of tests/data/kv_batches.json.
-extern const char* const kDefaultBatches;
+const char* DefaultBatches();
 
 // Reads a file of that form, or the default if `path` is empty. Errors name the file and what is
 // wrong.

@@ -39,16 +39,16 @@ enum class BatchState : uint8_t {
 // What the first failing request of a batch met. Data-path errors are this enum, never text.
 enum class TransferError : int32_t {
   kNone = 0,
-  kInvalidRequest = -1,   // opcode, length or target not understood
-  kNotRegistered = -2,    // source outside registered memory
-  kUnknownTarget = -3,    // segment could not be resolved
-  kRemoteAccess = -4,     // target address outside its registration, or a wrong key
-  kTargetDead = -5,       // the target process ended
-  kTransport = -6,        // the NIC reported an error on every path tried
-  kDeadline = -7,         // the batch's deadline passed
-  kCanceled = -8,         // the caller cancelled
-  kStopping = -9,         // the rank was stopped meanwhile
-  kRelay = -10,           // the relay reported an error and no direct path was left
+  kInvalidRequest = -1,  // opcode, length or target not understood
+  kNotRegistered = -2,   // source outside registered memory
+  kUnknownTarget = -3,   // segment could not be resolved
+  kRemoteAccess = -4,    // target address outside its registration, or a wrong key
+  kTargetDead = -5,      // the target process ended
+  kTransport = -6,       // the NIC reported an error on every path tried
+  kDeadline = -7,        // the batch's deadline passed
+  kCanceled = -8,        // the caller cancelled
+  kStopping = -9,        // the rank was stopped meanwhile
+  kRelay = -10,          // the relay reported an error and no direct path was left
 };
 const char* TransferErrorName(TransferError error);
 

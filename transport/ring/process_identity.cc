@@ -83,11 +83,10 @@ std::optional<ProcessStat> ParseProcessStat(std::string_view text) {
     if (field == kStateField) {
       if (value.size() != 1) return std::nullopt;
       stat.state = value[0];
-    } else if (field == kThreadsField && !ParseNumber(value, &stat.threads)) {
-      return std::nullopt;
-    } else if (field == kStartField && !ParseNumber(value, &stat.start_ticks)) {
-      return std::nullopt;
     }
+    const bool sound = (field != kThreadsField || ParseNumber(value, &stat.threads)) &&
+                       (field != kStartField || ParseNumber(value, &stat.start_ticks));
+    if (!sound) return std::nullopt;
   }
   if (stat.start_ticks == 0) return std::nullopt;
   return stat;

@@ -69,7 +69,7 @@ class RegistryTest : public ::testing::Test {
     header.arena_size = kArenaBytes;
     header.ipc_handle_bytes = kArenaHandleBytes;
     if (change) change(header);
-    const std::string path = root_.Registry() + "/" + PublishedName(MakeKey(owner, epoch));
+    std::string path = root_.Registry() + "/" + PublishedName(MakeKey(owner, epoch));
     WriteFile(path, std::string(reinterpret_cast<const char*>(&header), sizeof(header)));
     EXPECT_EQ(truncate(path.c_str(), sizeof(ControlBlock)), 0);
     return path;
