@@ -84,8 +84,7 @@ absl::StatusOr<std::vector<RegistryDirectory::Entry>> RegistryDirectory::Scan() 
         present.push_back(parsed->key);
         break;
       case Verdict::kStale:
-        unlinkat(fd_.get(), name.c_str(), 0);
-        side_.Remove(parsed->key);
+        unlinkat(fd_.get(), name.c_str(), 0);  // its side file is stale with it
         break;
     }
   }

@@ -367,6 +367,8 @@ TEST_F(RelayLaneTest, CompletedMovesOverTheContiguousPrefixOnly) {
   EXPECT_TRUE(writer_.Complete(pieces[2], RelayStatus::kTransport));
   EXPECT_EQ(header().completed, 0u);
   EXPECT_EQ(Answer(3), -4);
+  EXPECT_FALSE(writer_.Complete(pieces[2], RelayStatus::kOk)) << "twice";
+  EXPECT_EQ(Answer(3), -4);
   EXPECT_TRUE(writer_.Complete(pieces[0], RelayStatus::kOk));
   EXPECT_EQ(header().completed, 1u);
   EXPECT_TRUE(writer_.Complete(pieces[1], RelayStatus::kOk));
