@@ -453,10 +453,10 @@ TEST(ActorSystemStopTest, FromSeveralThreadsAtOnce) {
   Reactor& core = *system.AddReactor(Parking("core"));
   system.AddActor<Noting>(core, "a", &journal, 10);
   ASSERT_TRUE(system.Start().ok());
-  std::vector<std::thread> threads;
+  std::vector<std::thread> threads(4);
   std::atomic<int> stopped{0};
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
+  for (std::thread& thread : threads) {
+    thread = std::thread([&] {
       system.Stop(hours(1));
       stopped += system.actors()[0].actor->stopped() ? 1 : 0;
     });
@@ -585,9 +585,9 @@ TEST(ActorSystemStopTest, EachEntryThatAQueueAcceptedIsHandledWhileThreadsKeepSu
   system.Connect<&Door::OnNumber>(queue, door);
   ASSERT_TRUE(system.Start().ok());
   std::atomic<uint64_t> accepted{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
+  std::vector<std::thread> threads(4);
+  for (std::thread& thread : threads) {
+    thread = std::thread([&] {
       while (!queue.closed()) {
         if (queue.Prepare({})) {
           ++accepted;
@@ -625,9 +625,9 @@ TEST(ActorSystemForkTest, AChildHarmsNeitherItsParentNorItself) {
   constexpr uint64_t kRounds = 200;
   // An actor whose destruction would be noticed outside.
   struct Noticed : Actor {
-    explicit Noticed(int descriptor) : Actor("noticed"), fd(descriptor) {}
-    ~Noticed() override { [[maybe_unused]] const ssize_t put = write(fd, "x", 1); }
-    const int fd;
+    explicit Noticed(int fd) : Actor("noticed"), descriptor(fd) {}
+    ~Noticed() override { [[maybe_unused]] const ssize_t put = write(descriptor, "x", 1); }
+    const int descriptor;
   };
   int pipe_fds[2];
   ASSERT_EQ(pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK), 0);

@@ -120,6 +120,7 @@ TEST(MpscRingTest, EveryMessageOfEveryProducerArrivesOnceAndInOrder) {
   constexpr uint64_t kProducers = 4;
   constexpr uint64_t kMessages = 5'000;
   std::vector<std::thread> producers;
+  producers.reserve(kProducers);
   for (uint64_t p = 0; p < kProducers; ++p) {
     producers.emplace_back([&, p] {
       for (uint64_t i = 0; i < kMessages; ++i) {

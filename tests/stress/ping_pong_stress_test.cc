@@ -169,6 +169,7 @@ TEST(HandOverStressTest, EachThreadGetsEachOfItsAnswers) {
   ASSERT_TRUE(system.Start().ok());
   std::atomic<uint64_t> wrong{0};
   std::vector<std::thread> threads;
+  threads.reserve(Server::kThreads);
   for (uint32_t t = 0; t < Server::kThreads; ++t) {
     threads.emplace_back([&, t] {
       CompletionQueue<Ball>& mine = *answers[t];

@@ -123,6 +123,7 @@ TEST(InboxStressTest, TheReceiverIsNotStarvedByForeignThreads) {
   ASSERT_TRUE(system.Start().ok());
   std::atomic<bool> give_up{false};
   std::vector<std::thread> senders;
+  senders.reserve(threads);
   for (uint32_t i = 0; i < threads; ++i) {
     senders.emplace_back([&, i] {
       for (uint64_t number = 0; number < count && !give_up.load(); ++number) {
@@ -157,6 +158,7 @@ TEST(InboxStressTest, PreemptedProducersLoseNothingAndStopNobody) {
   const int core = AllowedCores().front();
   InterruptedRing ring(16);
   std::vector<std::thread> producers;
+  producers.reserve(threads);
   for (uint32_t i = 0; i < threads; ++i) {
     producers.emplace_back([&, i] {
       // All on one core: whoever runs has preempted the others.
