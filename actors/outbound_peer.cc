@@ -19,6 +19,9 @@ using std::chrono::milliseconds;
 constexpr microseconds kFirstProbePoll{100};
 constexpr milliseconds kLastProbePoll{5};
 constexpr milliseconds kLateProbePoll{250};
+// After so many probe timeouts without an answer it is news: a relay that reserves the memory of
+// several lanes, as all do when a group starts, is quiet for a second as well.
+constexpr int kSilentTimeouts = 20;
 
 }  // namespace
 
@@ -209,12 +212,13 @@ void OutboundPeer::CheckProbe(uint64_t now) {
     retry_at_ = kNever;
     return;
   }
-  if (!late_ && now - probed_at_ >= ToCycles(options_.probe_timeout)) {
-    late_ = true;
-    WarnOnce("late",
-             fmt::format("{} did not answer the probe of its lane {} within {} ms; until "
-                         "it does, everything goes direct",
-                         ToString(info_.owner), claim_.lane, options_.probe_timeout.count()));
+  const uint64_t silent = now - probed_at_;
+  late_ = late_ || silent >= ToCycles(options_.probe_timeout);
+  if (silent >= kSilentTimeouts * ToCycles(options_.probe_timeout)) {
+    WarnOnce("late", fmt::format("{} did not answer the probe of its lane {} within {} ms; until "
+                                 "it does, everything goes direct",
+                                 ToString(info_.owner), claim_.lane,
+                                 kSilentTimeouts * options_.probe_timeout.count()));
   }
   probe_poll_ =
       late_ ? ToCycles(kLateProbePoll) : std::min(2 * probe_poll_, ToCycles(kLastProbePoll));
