@@ -13,7 +13,6 @@
 namespace railhop {
 namespace {
 
-constexpr size_t kBatch = 64;  // completions of one NIC in one pass
 constexpr std::chrono::microseconds kFirstOldPoll{50};
 constexpr std::chrono::milliseconds kLongestOldPoll{5};
 
@@ -100,17 +99,16 @@ bool CqPollActor::OnJobPosted(const JobPosted& posted) {
 
 size_t CqPollActor::PollNic(uint32_t nic_index) {
   Nic& nic = *options_.nics[nic_index];
-  std::array<NicCompletion, kBatch> completions;
-  const size_t shown = nic.Peek(completions);
+  const size_t shown = nic.Peek(completions_);
   size_t taken = 0;
   size_t slices = 0;
-  while (taken < shown && TakeCompletion(completions[taken], &slices)) ++taken;
+  while (taken < shown && TakeCompletion(completions_[taken], &slices)) ++taken;
   if (taken == 0) return 0;
   // Their room is back before anybody is told.
   nic.Advance(taken);
   size_t ended = 0;
   for (size_t i = 0; i < taken; ++i) {
-    const JobTag tag = JobTag::FromWord(completions[i].user_data);
+    const JobTag tag = JobTag::FromWord(completions_[i].user_data);
     if (!tag.last) continue;
     EndJob(jobs_[JobTag::Index(tag.job)]);
     ++ended;

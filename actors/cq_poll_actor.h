@@ -78,6 +78,8 @@ class CqPollActor : public Actor, public Poller {
   OutPort<SenderSideTaken> side_taken_out;
 
  private:
+  static constexpr size_t kBatch = 64;  // completions of one NIC in one pass
+
   struct Job {
     JobPosted posted{};
     FabricStatus status = FabricStatus::kOk;  // the first error; kFlushed only if there is no other
@@ -103,6 +105,7 @@ class CqPollActor : public Actor, public Poller {
   size_t ScanLane(uint32_t lane);
 
   const Options options_;
+  std::array<NicCompletion, kBatch> completions_;
   std::vector<Job> jobs_;             // by index
   std::vector<uint32_t> failed_;      // target x NIC: the latest version whose error was told
   std::vector<InboundLane> inbound_;  // none: it relays for nobody

@@ -22,7 +22,7 @@ JobPoster::JobPoster(std::vector<Nic*> nics, uint32_t slice_bytes)
 
 EndpointId JobPoster::OpenEndpoint(const TargetRoute& route, uint32_t nic) const {
   const EndpointId id = route.endpoints[nic];
-  return id == endpoints_[Position(route.index, nic)].closed ? 0 : id;
+  return IsClosed(endpoints_[Position(route.index, nic)], id) ? 0 : id;
 }
 
 bool JobPoster::HasRoom(const TargetRoute& route, uint32_t nic) const {
@@ -152,7 +152,7 @@ void JobPoster::Cut(uint32_t index) {
 
 bool JobPoster::CloseEndpoint(uint32_t target, uint32_t nic, EndpointId id) {
   Endpoint& endpoint = endpoints_[Position(target, nic)];
-  if (id == 0 || id == endpoint.closed) return true;
+  if (id == 0 || IsClosed(endpoint, id)) return true;
   const auto must_end = [&](const Record& record) {
     return record.state == State::kPosting && record.job.endpoint == id && record.job.nic == nic;
   };
@@ -163,7 +163,7 @@ bool JobPoster::CloseEndpoint(uint32_t target, uint32_t nic, EndpointId id) {
     if (Post(records_.size()) == 0) return false;
   }
   nics_[nic]->Disconnect(id);
-  endpoint.closed = id;
+  endpoint.closed[endpoint.closings++ % endpoint.closed.size()] = id;
   return true;
 }
 

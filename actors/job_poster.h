@@ -10,6 +10,8 @@
 // construction.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -65,7 +67,7 @@ class JobPoster {
       const EndpointId id = record.job.endpoint;
       if (record.state == State::kFree || id == 0) continue;
       Endpoint& endpoint = EndpointOf(record);
-      if (endpoint.progress >= since || id == endpoint.closed || id == endpoint.stuck) continue;
+      if (endpoint.progress >= since || id == endpoint.stuck || IsClosed(endpoint, id)) continue;
       if (visit(*record.job.route, record.job.nic)) endpoint.stuck = id;
     }
   }
@@ -85,7 +87,10 @@ class JobPoster {
   };
   // This rank's connection from one NIC to one target, whichever version it has.
   struct Endpoint {
-    EndpointId closed = 0;    // the latest one that was disconnected
+    // The latest that were disconnected. More than one: news of an endpoint's end and of its
+    // successor may overtake each other.
+    std::array<EndpointId, 4> closed{};
+    uint32_t closings = 0;
     EndpointId stuck = 0;     // the latest one that was found stuck
     uint32_t jobs = 0;        // started and not ended
     uint32_t waiting = 0;     // of those, not begun
@@ -93,6 +98,10 @@ class JobPoster {
     uint32_t unsignaled = 0;  // requests since the last signaled one
     uint64_t progress = 0;    // cycles: the latest end of a job, or the start of the first
   };
+
+  static bool IsClosed(const Endpoint& endpoint, EndpointId id) {
+    return std::find(endpoint.closed.begin(), endpoint.closed.end(), id) != endpoint.closed.end();
+  }
 
   size_t PostJob(uint32_t index, size_t limit);
   bool PostRequest(uint32_t index);
