@@ -135,7 +135,7 @@ bool RegistryDirectory::IsGone(const ProcessIdentity& owner, uint64_t epoch) {
   if (!IsDead(owner)) return false;
   const absl::StatusOr<GuardedFd> fd = OpenPrivateFile(
       fd_.get(), path_, PublishedName(MakeKey(owner, epoch)), int64_t{sizeof(ControlBlock)});
-  return !fd.ok() || !IsMarkHeld(fd->get());
+  return fd.ok() ? !IsMarkHeld(fd->get()) : absl::IsNotFound(fd.status());
 }
 
 void RegistryDirectory::WarnOnce(const std::string& key, const std::string& message) {
