@@ -36,6 +36,7 @@ size_t InboundWatch::Run(uint64_t now) {
 
 bool InboundWatch::RunLane(uint32_t number, uint64_t now) {
   Lane& lane = lanes_[number];
+  CheckReserved(number);
   if (lane.phase == Phase::kLost) return RunLost(number, now);
   if (lane.phase != Phase::kNone && lane.process->Ended()) {
     Lose(number);
@@ -70,9 +71,6 @@ bool InboundWatch::Accept(uint32_t number, const LaneSender& sender, uint64_t no
 
   std::unique_ptr<PeerSide> side;
   if (!dead) {
-    if (absl::Status status = member_.arena().ReserveLane(number); !status.ok()) {
-      return refuse(Text(status));
-    }
     absl::StatusOr<PeerSide> opened =
         directory.side().OpenPeer(MakeKey(sender.identity, sender.epoch));
     if (opened.ok()) {
@@ -86,8 +84,22 @@ bool InboundWatch::Accept(uint32_t number, const LaneSender& sender, uint64_t no
   lane.process = std::move(process);
   lane.phase = Phase::kIntroduced;
   TellSide(number, std::move(side));
-  if (dead) Lose(number);
+  if (dead) {
+    Lose(number);
+  } else if (lane.reserving == nullptr) {
+    lane.reserving =
+        worker_.Start([&arena = member_.arena(), number] { return arena.ReserveLane(number); });
+  }
   return true;
+}
+
+void InboundWatch::CheckReserved(uint32_t number) {
+  Lane& lane = lanes_[number];
+  if (lane.reserving == nullptr || !lane.reserving->done()) return;
+  const absl::Status status = std::exchange(lane.reserving, nullptr)->status();
+  if (status.ok()) return;
+  WarnOnce(lane.sender,
+           fmt::format("lane {} takes page faults while data flows: {}", number, Text(status)));
 }
 
 // The relay's post actor is told even of a sender that was never admitted: its answer says that

@@ -1,9 +1,12 @@
 // InboundWatch: who holds the lanes of this rank, and what becomes of those whose sender dies.
 //
-//   none -> [alive, its side file opened, the lane's pages reserved] -> kIntroduced (SenderSide)
+//   none -> [alive, its side file opened] -> kIntroduced (SenderSide)
 //        -> [SenderSideTaken] -> kAdmitted (SenderAdmitted)
 //   its process ended -> kLost (SenderLost; the rank makes itself the lane's sender)
 //        -> [SenderDrained, doorbell quiet for the grace time] -> the lane is free -> none
+//
+// The sender has reserved the lane's pages before it offers anything; mapping them here as well
+// only spares the first pieces their page faults, so it goes on in the background meanwhile.
 //
 // A lane that its sender released by itself keeps its record: the same sender may come back. Part
 // of PeerActor, on its thread. Steps that need the entry lock are tried again when it is taken.
@@ -19,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/background_worker.h"
 #include "actors/group_member.h"
 #include "actors/messages.h"
 #include "actors/ordered_ports.h"
@@ -37,9 +41,9 @@ class InboundWatch {
   using RelayPorts = OrderedPorts<SenderAdmitted, SenderLost>;
 
   // Everything outlives this object. `wake` makes the reactor call Run.
-  InboundWatch(GroupMember& member, std::chrono::milliseconds grace, CqPollPorts& cq_poll,
-               RelayPorts& relay)
-      : member_(member), grace_(grace), cq_poll_(cq_poll), relay_(relay) {}
+  InboundWatch(GroupMember& member, BackgroundWorker& worker, std::chrono::milliseconds grace,
+               CqPollPorts& cq_poll, RelayPorts& relay)
+      : member_(member), worker_(worker), grace_(grace), cq_poll_(cq_poll), relay_(relay) {}
 
   void Start(EventLoop* loop, std::function<void()> wake);
 
@@ -60,6 +64,7 @@ class InboundWatch {
     Phase phase = Phase::kNone;
     LaneSender sender{};
     std::unique_ptr<WatchedProcess> process;
+    std::shared_ptr<BackgroundWorker::Job> reserving;
     std::unique_ptr<PeerSide> side;
     std::vector<std::unique_ptr<PeerSide>> former_sides;  // that CqPollActor may still use
     uint32_t unanswered = 0;                              // SenderSide messages
@@ -73,6 +78,7 @@ class InboundWatch {
   bool RunLane(uint32_t number, uint64_t now);
   bool Accept(uint32_t number, const LaneSender& sender, uint64_t now);
   bool RunLost(uint32_t number, uint64_t now);
+  void CheckReserved(uint32_t number);
   void Lose(uint32_t number);
   void TellSide(uint32_t number, std::unique_ptr<PeerSide> side);
   void RetryAt(uint64_t when) { due_ = std::min(due_, when); }
@@ -82,6 +88,7 @@ class InboundWatch {
   }
 
   GroupMember& member_;
+  BackgroundWorker& worker_;
   const std::chrono::milliseconds grace_;
   CqPollPorts& cq_poll_;
   RelayPorts& relay_;

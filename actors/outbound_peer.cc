@@ -19,16 +19,17 @@ using std::chrono::milliseconds;
 constexpr microseconds kFirstProbePoll{100};
 constexpr milliseconds kLastProbePoll{5};
 constexpr milliseconds kLateProbePoll{250};
-// After so many probe timeouts without an answer it is news: a relay that reserves the memory of
-// several lanes, as all do when a group starts, is quiet for a second as well.
+// After so many probe timeouts without an answer it is news: where a whole group starts on a few
+// cores, a relay may be quiet for a second as well.
 constexpr int kSilentTimeouts = 20;
 
 }  // namespace
 
-OutboundPeer::OutboundPeer(GroupMember& member, EventLoop& loop, PeerInfo info,
-                           const Options& options, std::function<void()> wake)
+OutboundPeer::OutboundPeer(GroupMember& member, EventLoop& loop, BackgroundWorker& worker,
+                           PeerInfo info, const Options& options, std::function<void()> wake)
     : member_(member),
       loop_(loop),
+      worker_(worker),
       info_(std::move(info)),
       options_(options),
       wake_(std::move(wake)) {}
@@ -54,6 +55,7 @@ void OutboundPeer::Release() {
   const bool unanswered = phase_ == Phase::kProbing;
   lane_.reset();
   arena_.reset();
+  reserving_.reset();
   if (!claimed_ || unanswered) return Forget();
   phase_ = Phase::kReleasing;
   Next(Step::kUnmark);
@@ -65,6 +67,7 @@ void OutboundPeer::Forget() {
   late_ = claimed_ = false;
   lane_.reset();
   arena_.reset();
+  reserving_.reset();
   process_.reset();
   mapping_.reset();
 }
@@ -72,7 +75,8 @@ void OutboundPeer::Forget() {
 bool OutboundPeer::Run(uint64_t now) {
   if (mapping_ != nullptr) Observe(now);
   const bool working = phase_ != Phase::kIdle && phase_ != Phase::kReady;
-  if (!working || now < due_ || health_ == Health::kDead) return false;
+  const bool due = now >= due_ || (reserving_ != nullptr && reserving_->done());
+  if (!working || !due || health_ == Health::kDead) return false;
   if (phase_ == Phase::kProbing) {
     CheckProbe(now);
     return phase_ != Phase::kProbing;
@@ -131,11 +135,8 @@ absl::Status OutboundPeer::TakeStep(uint64_t now) {
       Next(Step::kReserve);
       return absl::OkStatus();
     }
-    case Step::kReserve: {
-      if (absl::Status status = arena_->ReserveLane(claim_.lane); !status.ok()) return status;
-      Next(Step::kMark);
-      return absl::OkStatus();
-    }
+    case Step::kReserve:
+      return Reserve();
     case Step::kMark: {
       absl::Status status = MarkAttached(*mapping_, member_.sender(), claim_.lane, true);
       if (!status.ok()) return status;
@@ -177,6 +178,19 @@ absl::Status OutboundPeer::Map(uint64_t now) {
   heartbeat_at_ = now;
   Next(Step::kImport);
   return absl::OkStatus();
+}
+
+absl::Status OutboundPeer::Reserve() {
+  if (reserving_ == nullptr) {
+    // The job keeps the arena mapped, even if the peer is forgotten meanwhile.
+    reserving_ =
+        worker_.Start([arena = arena_, lane = claim_.lane] { return arena->ReserveLane(lane); });
+    due_ = kNever;
+    return absl::OkStatus();
+  }
+  const absl::Status status = std::exchange(reserving_, nullptr)->status();
+  if (status.ok()) Next(Step::kMark);
+  return status;
 }
 
 void OutboundPeer::StartProbe(uint64_t now) {

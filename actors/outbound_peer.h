@@ -7,8 +7,8 @@
 //   any    -Forget-> kIdle        the peer is dead, or there is no time left
 //
 // Part of PeerActor, on its thread. Each Run takes one step, so that nothing else of the reactor
-// waits for more than that. A lock that somebody holds is asked for again soon, what fails
-// otherwise later and later; each reason is logged once.
+// waits for more than that; pages are reserved by the background worker. A lock that somebody holds
+// is asked for again soon, what fails otherwise later and later; each reason is logged once.
 #pragma once
 
 #include <chrono>
@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 
+#include "actors/background_worker.h"
 #include "actors/group_member.h"
 #include "actors/watched_process.h"
 #include "transport/ring/lane.h"
@@ -46,9 +47,10 @@ class OutboundPeer {
     kDead,      // and what it had posted has ended
   };
 
-  // `member` and `loop` outlive it. `wake` makes the reactor call Run.
-  OutboundPeer(GroupMember& member, EventLoop& loop, PeerInfo info, const Options& options,
-               std::function<void()> wake);
+  // `member`, `loop` and `worker` outlive it. `wake` makes the reactor call Run, and so does the
+  // end of a job of `worker`.
+  OutboundPeer(GroupMember& member, EventLoop& loop, BackgroundWorker& worker, PeerInfo info,
+               const Options& options, std::function<void()> wake);
 
   const PeerInfo& info() const { return info_; }
   bool OnRail(const std::string& rail) const;
@@ -78,6 +80,7 @@ class OutboundPeer {
   void Observe(uint64_t now);
   absl::Status TakeStep(uint64_t now);
   absl::Status Map(uint64_t now);
+  absl::Status Reserve();
   void StartProbe(uint64_t now);
   void CheckProbe(uint64_t now);
   void Fail(const absl::Status& status, uint64_t now);
@@ -89,6 +92,7 @@ class OutboundPeer {
 
   GroupMember& member_;
   EventLoop& loop_;
+  BackgroundWorker& worker_;
   const PeerInfo info_;
   const Options options_;
   const std::function<void()> wake_;
@@ -103,8 +107,9 @@ class OutboundPeer {
   std::set<std::string> warned_;
 
   std::shared_ptr<PeerMapping> mapping_;
-  std::unique_ptr<ImportedArena> arena_;
+  std::shared_ptr<ImportedArena> arena_;
   std::unique_ptr<WatchedProcess> process_;
+  std::shared_ptr<BackgroundWorker::Job> reserving_;
   bool claimed_ = false;
   LaneClaim claim_;
   std::unique_ptr<LaneMapping> lane_;

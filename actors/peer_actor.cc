@@ -21,7 +21,8 @@ PeerActor::PeerActor(std::string name, Options options)
     : Actor(std::move(name)),
       options_(std::move(options)),
       member_(*options_.member),
-      inbound_(member_, options_.lane_grace, cq_poll_, relay_) {
+      worker_([this] { Post({.kind = ControlMessage::kFirstUserKind}); }),
+      inbound_(member_, worker_, options_.lane_grace, cq_poll_, relay_) {
   AddPoller(this);
 }
 

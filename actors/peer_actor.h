@@ -7,8 +7,8 @@
 //   sender seen in an own lane (InboundWatch) -> SenderSide to CQ poll -> SenderAdmitted to relay
 //
 // Lives on the control reactor, which it never holds up for longer than one step of an attachment
-// takes (opening an arena, reserving the pages of a lane): locks that others hold are tried again
-// later. WaitForRail and Attached are for any thread.
+// takes: a few milliseconds. Locks that others hold are tried again later. WaitForRail and Attached
+// are for any thread.
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "actors/attached_rails.h"
+#include "actors/background_worker.h"
 #include "actors/group_member.h"
 #include "actors/inbound_watch.h"
 #include "actors/messages.h"
@@ -74,6 +75,7 @@ class PeerActor : public Actor, public Poller {
   OutPort<SenderLost> lost_to_relay;
 
   void OnStart() override;
+  void OnControl(const ControlMessage&) override { Wake(); }
   void OnStop() override;
   bool Drained() const override;
   void OnFlush() override;
@@ -131,6 +133,7 @@ class PeerActor : public Actor, public Poller {
                                         LanePorts(ready_to_cq_poll, close_to_cq_poll)}};
   InboundWatch::CqPollPorts cq_poll_{side_to_cq_poll};
   InboundWatch::RelayPorts relay_{admitted_to_relay, lost_to_relay};
+  BackgroundWorker worker_;
   InboundWatch inbound_;
 
   std::vector<Peer> peers_;  // of the group, as of the last scan or still attached

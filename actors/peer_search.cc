@@ -28,7 +28,7 @@ bool PeerActor::WaitForRail(const std::string& rail, std::chrono::nanoseconds ti
     waited_for_.emplace_back(rail, std::chrono::steady_clock::now() + timeout);
     has_waited_for_.store(true, std::memory_order_release);
   }
-  // Only a wake: if its lane is full, the reactor is awake.
+  // Only a wake: if the control lane is full, the reactor is awake.
   Post({.kind = ControlMessage::kFirstUserKind});
   return attached_.WaitFor(rail, timeout);
 }
@@ -105,7 +105,7 @@ bool PeerActor::Scan() {
     });
     if (known || !info.visible) continue;
     peers_.push_back({.outbound = std::make_unique<OutboundPeer>(
-                          member_, reactor().loop(), info,
+                          member_, reactor().loop(), worker_, info,
                           OutboundPeer::Options{.heartbeat_timeout = options_.heartbeat_timeout,
                                                 .probe_timeout = options_.probe_timeout,
                                                 .fabric_drain = options_.fabric_drain},

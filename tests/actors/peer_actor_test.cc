@@ -32,8 +32,7 @@ class PeerActorTest : public ::testing::Test {
   }
   bool Attach(const std::string& rail) {
     const size_t before = rank_->submit->ready.size();
-    rank_->Want(rail);
-    return rank_->RunUntil([&] { return rank_->submit->ready.size() == before + 1; }) &&
+    return rank_->RunWanting(rail, [&] { return rank_->submit->ready.size() == before + 1; }) &&
            rank_->RunUntil([&] { return !rank_->peer->Attached().empty(); });
   }
   bool AllClosed(size_t times, LaneEnd end) {
@@ -78,8 +77,7 @@ TEST_F(PeerActorTest, SubmitHearsOfALaneLast) {
   Child child = MakeChild({"there"});
   MakeParent();
   rank_->cq_poll->accept = false;
-  rank_->Want("there");
-  ASSERT_TRUE(rank_->RunUntil([&] { return !rank_->copy->ready.empty(); }));
+  ASSERT_TRUE(rank_->RunWanting("there", [&] { return !rank_->copy->ready.empty(); }));
   rank_->RunFor(milliseconds(50));
   EXPECT_THAT(rank_->submit->ready, IsEmpty());
   EXPECT_TRUE(rank_->Sleeps());
@@ -107,7 +105,7 @@ TEST_F(PeerActorTest, APeerThatJoinsLateIsFound) {
   rank_->Want("there");
   rank_->RunFor(milliseconds(200));
   Child child = MakeChild({"there"});
-  EXPECT_TRUE(rank_->RunUntil([&] { return rank_->submit->ready.size() == 1; }));
+  EXPECT_TRUE(rank_->RunWanting("there", [&] { return rank_->submit->ready.size() == 1; }));
 }
 
 TEST_F(PeerActorTest, PreattachAsksForNothing) {
@@ -250,14 +248,14 @@ TEST_F(PeerActorTest, WithoutAnAnswerToTheProbeNothingIsOffered) {
   auto options = TestRank::QuickOptions();
   options.probe_timeout = milliseconds(50);
   MakeParent(options);
-  rank_->Want("there");
-  ASSERT_TRUE(rank_->RunUntil([&] { return log_.Count("did not answer the probe") == 1; }));
+  ASSERT_TRUE(
+      rank_->RunWanting("there", [&] { return log_.Count("did not answer the probe") == 1; }));
   rank_->RunFor(milliseconds(300));
   EXPECT_THAT(rank_->submit->ready, IsEmpty());
   EXPECT_EQ(log_.Count("did not answer the probe"), 1u);
   // Another owner of the rail is not kept waiting for.
   Child other = MakeChild({"there"});
-  ASSERT_TRUE(rank_->RunUntil([&] { return rank_->peer->Attached().size() == 1; }));
+  ASSERT_TRUE(rank_->RunWanting("there", [&] { return rank_->peer->Attached().size() == 1; }));
   EXPECT_EQ(rank_->peer->Attached()[0].pid, other.pid());
   // An answer that comes late is as good.
   child.Tell('a');
@@ -288,7 +286,7 @@ TEST_F(PeerActorTest, AStoppedHolderOfTheGroupLockStopsNobodyElse) {
   EXPECT_THAT(rank_->submit->ready, IsEmpty());
   EXPECT_GT(LoadRelaxed(rank_->member->self().block().header.heartbeat), beats);
   holder.Kill();
-  EXPECT_TRUE(rank_->RunUntil([&] { return rank_->submit->ready.size() == 1; }));
+  EXPECT_TRUE(rank_->RunWanting("there", [&] { return rank_->submit->ready.size() == 1; }));
 }
 
 TEST_F(PeerActorTest, AnArenaThatCannotBeOpenedIsSaidOnceAndTriedRarely) {
@@ -296,8 +294,8 @@ TEST_F(PeerActorTest, AnArenaThatCannotBeOpenedIsSaidOnceAndTriedRarely) {
   Child member = MakeMember(root_.Options(), "there");
   ASSERT_EQ(member.Await(), '.');
   MakeParent();
-  rank_->Want("there");
-  ASSERT_TRUE(rank_->RunUntil([&] { return log_.Count("nothing is relayed through") == 1; }));
+  ASSERT_TRUE(
+      rank_->RunWanting("there", [&] { return log_.Count("nothing is relayed through") == 1; }));
   rank_->RunFor(milliseconds(500));
   EXPECT_EQ(log_.Count("nothing is relayed through"), 1u);
   EXPECT_THAT(rank_->submit->ready, IsEmpty());

@@ -19,6 +19,13 @@
 #include "tests/transport/ring/ring_test_support.h"
 #include "transport/ring/relay_lane.h"
 
+#if defined(__SANITIZE_THREAD__)
+// Children are forked while a worker thread of this process may be at work; they start threads.
+extern "C" inline const char* __tsan_default_options() {
+  return "die_after_fork=0";
+}
+#endif
+
 namespace railhop::testing {
 
 // Submit, copy or CQ poll, as far as lanes are concerned.
@@ -161,6 +168,19 @@ class TestRank {
       system.RunAll();
     }
     return true;
+  }
+  // The same, asking for `rail` now and then, as SubmitActor does.
+  template <class Condition>
+  [[nodiscard]] bool RunWanting(const std::string& rail, Condition condition) {
+    auto asked = std::chrono::steady_clock::time_point::min();
+    return RunUntil([&] {
+      if (condition()) return true;
+      if (std::chrono::steady_clock::now() - std::chrono::seconds(1) > asked) {
+        Want(rail);
+        asked = std::chrono::steady_clock::now();
+      }
+      return false;
+    });
   }
   // By hand: nothing happens any more, and the reactor may sleep.
   bool Sleeps() {
