@@ -1,6 +1,8 @@
 // The railhop command line: `railhop demo`; `railhop --help` lists the rest.
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <iostream>
+#include <new>
 
 #include "tools/demo/demo.h"
 
@@ -10,5 +12,12 @@ int main(int argc, char** argv) {
   std::function<int()> run;
   railhop::AddDemoCommands(app, &run);
   CLI11_PARSE(app, argc, argv);
-  return run();
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    std::cerr
+        << "railhop: not enough memory: the demo holds its largest batch twice per rank and a "
+           "staging arena each; give smaller --batches or fewer --ranks\n";
+    return 1;
+  }
 }

@@ -183,6 +183,28 @@ class DemoTest(unittest.TestCase):
     def test_says_that_a_rank_died(self):
         self.kill_and_expect("demo-rank", 2, r"rank \d")
 
+    def test_an_interrupted_demo_leaves_nothing_behind(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number):
+                before = set(pathlib.Path("/dev/shm").glob("railhop-demo-*"))
+                process, ranks = self.start_and_find("demo-rank", 2)
+                process.send_signal(number)
+                _, errors = process.communicate(timeout=TIMEOUT_S)
+                self.assertEqual(process.returncode, 128 + number)
+                self.assertIn("interrupted", errors)
+                self.assertEqual(set(pathlib.Path("/dev/shm").glob("railhop-demo-*")) - before, set())
+                self.assertFalse([pid for pid in ranks if pid in demo_processes()])
+
+    def test_refuses_what_it_could_not_use_in_the_end(self):
+        for arguments in (("--json", "/nowhere/x.json"), ("--json", "/tmp"),
+                          ("--line-rate", "nan"), ("--duration", "nan"), ("--ranks", "0"),
+                          ("--ranks", "x"), ("--layout", "spiral")):
+            with self.subTest(arguments=arguments):
+                self.assert_fails_saying(self.run_demo(*arguments), arguments[1].strip("/"))
+
+    def test_a_folder_is_no_batch_file(self):
+        self.assert_fails_saying(self.run_demo(batches="/tmp"), "/tmp")
+
     def test_children_end_with_their_parent(self):
         process, ranks = self.start_and_find("demo-rank", 2)
         children = ranks + descendants(process.pid, "demo-target")

@@ -4,8 +4,8 @@
 
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace railhop {
 namespace {
@@ -52,8 +52,10 @@ absl::StatusOr<std::vector<KvBatch>> ReadBatches(const std::string& path) {
   std::string text = DefaultBatches();
   if (!path.empty()) {
     std::ifstream file(path);
-    text.assign(std::istreambuf_iterator<char>(file), {});
-    if (!file) {
+    std::ostringstream content;
+    content << file.rdbuf();
+    text = content.str();
+    if (!file || !content) {
       return absl::NotFoundError(
           fmt::format("the batch file {} cannot be read; give another with --batches", path));
     }

@@ -13,6 +13,8 @@
 #include <iostream>
 #include <utility>
 
+#include "tools/demo/interrupt.h"
+
 namespace railhop {
 namespace {
 
@@ -104,7 +106,8 @@ absl::StatusOr<nlohmann::json> ChildProcess::Receive(std::chrono::milliseconds t
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         until - std::chrono::steady_clock::now());
     pollfd watched{from_child_, POLLIN, 0};
-    const int ready = poll(&watched, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    const int ready = PollUnlessInterrupted(&watched, std::max(left, std::chrono::milliseconds(0)));
+    if (InterruptedBy() != 0) return absl::CancelledError("interrupted");
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) {
       return absl::DeadlineExceededError(

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +14,7 @@
 #include <sstream>
 
 #include "tools/demo/child_process.h"
+#include "tools/demo/interrupt.h"
 #include "tools/demo/rank_config.h"
 #include "tools/demo/report.h"
 
@@ -23,7 +26,14 @@ using std::chrono::seconds;
 
 constexpr const char* kTargetName = "decode-0";
 constexpr seconds kSetUp{60};
-constexpr seconds kReply{700};
+constexpr seconds kReply{60};
+
+// The results have to be written in the end: found out before the work.
+absl::Status CheckWritable(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::app)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("the file {} cannot be written; give another with --json", path));
+}
 
 // GB/s of memcpy by one thread, over buffers too large for a cache.
 double MeasureMemcpy() {
@@ -88,6 +98,7 @@ class Demo {
   explicit Demo(const DemoOptions& options) : options_(options) {}
 
   absl::Status Run() {
+    if (absl::Status status = CheckWritable(options_.json); !status.ok()) return status;
     if (absl::Status status = Prepare(); !status.ok()) return status;
     if (absl::Status status = StartTarget(); !status.ok()) return status;
     if (absl::Status status = StartRanks(); !status.ok()) return status;
@@ -183,10 +194,11 @@ class Demo {
       const json run{{"command", "run"},
                      {"relayed", relayed},
                      {"address", addresses_[rank]},
+                     {"timeout_ms", RunTimeout(batch).count()},
                      {"lengths", batch.lengths}};
       if (absl::Status sent = ranks_[rank].Send(run); !sent.ok()) return sent;
     }
-    absl::StatusOr<std::vector<json>> replies = ReceiveAll(kReply);
+    absl::StatusOr<std::vector<json>> replies = ReceiveAll(2 * RunTimeout(batch));
     if (!replies.ok()) return replies.status();
     if (absl::Status checked = CheckAll(batch, relayed, *replies); !checked.ok()) return checked;
     return Summarise(batch, *replies);
@@ -283,6 +295,14 @@ class Demo {
     return path;
   }
 
+  // Four times what the line needs, and half a minute for a busy machine. Twice that, and a rank
+  // that does not answer is taken for stuck.
+  std::chrono::milliseconds RunTimeout(const KvBatch& batch) const {
+    const double rate = report_.line_gb_per_s * options_.rails_per_rank * 1e6;  // bytes per ms
+    return std::chrono::milliseconds(
+        static_cast<int64_t>(4 * static_cast<double>(batch.total) / rate) + 30'000);
+  }
+
   uint64_t SeedOf(uint32_t rank) const { return seed_ * 64 + rank; }
 
   const DemoOptions options_;
@@ -300,6 +320,7 @@ class Demo {
 
 int RunDemo(const DemoOptions& options) {
   signal(SIGPIPE, SIG_IGN);  // a child that died is an error of the write
+  HoldInterrupts();
   DemoReport report;
   absl::Status status;
   {
@@ -309,7 +330,7 @@ int RunDemo(const DemoOptions& options) {
   }
   if (!status.ok()) {
     std::cerr << "railhop demo: " << status.message() << "\n";
-    return 1;
+    return InterruptedBy() != 0 ? 128 + InterruptedBy() : 1;
   }
   PrintTables(report, std::cout);
   if (options.json.empty()) return 0;
@@ -320,6 +341,18 @@ int RunDemo(const DemoOptions& options) {
             << "; give another file with --json\n";
   return 1;
 }
+
+namespace {
+
+// "nan" passes every comparison of a range.
+const CLI::Validator kNumber(
+    [](const std::string& text) {
+      return std::isnan(std::strtod(text.c_str(), nullptr)) ? "\"" + text + "\" is not a number"
+                                                            : std::string();
+    },
+    "NUMBER");
+
+}  // namespace
 
 void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   auto options = std::make_shared<DemoOptions>();
@@ -337,7 +370,8 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
       ->capture_default_str();
   demo->add_option("--line-rate", options->line_rate,
                    "GB/s of one simulated NIC (default: memcpy's rate / 4 / NICs)")
-      ->check(CLI::Range(0.001, 1000.0));
+      ->check(CLI::Range(0.001, 1000.0))
+      ->check(kNumber);
   demo->add_option("--batches", options->batches,
                    "File of batches to replay (default: an inference server's, see tests/data/)")
       ->capture_default_str();
@@ -345,6 +379,7 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
       ->check(CLI::ExistingFile);
   demo->add_option("--duration", options->duration, "Seconds of replaying; at least one round")
       ->check(CLI::Range(0.0, 86400.0))
+      ->check(kNumber)
       ->capture_default_str();
   demo->add_option("--json", options->json, "File for the results as JSON lines");
   demo->callback([=] { *run = [options] { return RunDemo(*options); }; });

@@ -18,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kAttachTimeout{20};
-constexpr std::chrono::minutes kBatchTimeout{5};
 
 double CpuSeconds() {
   rusage usage{};
@@ -130,10 +129,11 @@ class DemoRank {
     const double cpu = CpuSeconds();
     const auto start = std::chrono::steady_clock::now();
     BatchId batch;
-    if (side.rank->Submit(requests, kBatchTimeout, &batch) != SubmitResult::kOk) {
+    const std::chrono::milliseconds timeout(request["timeout_ms"].get<int64_t>());
+    if (side.rank->Submit(requests, timeout, &batch) != SubmitResult::kOk) {
       return {{"error", "a batch was not accepted"}};
     }
-    side.rank->Wait(batch, kBatchTimeout * 2);
+    side.rank->Wait(batch, 2 * timeout);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     const BatchStatus status = side.rank->Status(batch);
     side.rank->Free(batch);
