@@ -230,7 +230,7 @@ TEST_F(RankTest, RefusesMemoryThatItCannotKeepApart) {
   EXPECT_THAT(error, HasSubstr("overlaps"));
   EXPECT_FALSE(rank->RegisterMemory(nullptr, 8, "cpu:0", &error));
   EXPECT_FALSE(rank->RegisterMemory(memory.data(), 0, "cpu:0", &error));
-  EXPECT_FALSE(rank->RegisterMemory(&error, sizeof(error), "cuda:0", &error));
+  EXPECT_FALSE(rank->RegisterMemory(memory.data(), 64, "cuda:0", &error));
   EXPECT_THAT(error, HasSubstr("cuda:0"));
   EXPECT_FALSE(rank->UnregisterMemory(memory.data() + 1, &error));
   EXPECT_TRUE(rank->UnregisterMemory(memory.data(), &error)) << error;
@@ -313,7 +313,7 @@ TEST_F(RankTest, StopEndsWaitingAndRefusesNewWork) {
   BatchId late;
   EXPECT_EQ(rank->Submit({&request, 1}, kForever, &late), SubmitResult::kStopping);
   std::string error;
-  EXPECT_FALSE(rank->RegisterMemory(&error, sizeof(error), "cpu:0", &error));
+  EXPECT_FALSE(rank->RegisterMemory(memory.data(), 64, "cpu:0", &error));
   EXPECT_THAT(error, HasSubstr("stopping"));
   EXPECT_EQ(rank->OpenSegment("decode", &error), 0U);
   rank->Cancel(batch);

@@ -88,15 +88,15 @@ class CopyActorTest : public ::testing::Test {
   void Pass() {
     reactor_.RunPass();
     copied_ring_.Drain(SIZE_MAX, [this](const PieceCopied& message) {
-      copied.push_back(message);
+      copied_.push_back(message);
       return true;
     });
     rung_ring_.Drain(SIZE_MAX, [this](const PieceRung& message) {
-      rung.push_back(message);
+      rung_.push_back(message);
       return true;
     });
     closed_ring_.Drain(SIZE_MAX, [this](const LaneClosed& message) {
-      closed.push_back(message.lane);
+      closed_.push_back(message.lane);
       return true;
     });
     copied_ring_.PublishCredit();
@@ -124,9 +124,9 @@ class CopyActorTest : public ::testing::Test {
   std::vector<std::unique_ptr<std::string>> texts_;
   std::unique_ptr<DescriptorCopy> descriptor_ = std::make_unique<DescriptorCopy>();
   LanePiece read_;
-  std::vector<PieceCopied> copied;
-  std::vector<PieceRung> rung;
-  std::vector<uint32_t> closed;
+  std::vector<PieceCopied> copied_;
+  std::vector<PieceRung> rung_;
+  std::vector<uint32_t> closed_;
 
  private:
   WakeList wakes_;
@@ -151,13 +151,13 @@ TEST_F(CopyActorTest, TheRelayReadsWhatWasSent) {
   EXPECT_EQ(SlotText(2, 1, 11), "hello relay");
   EXPECT_EQ(Claim(2, 1), ClaimWord(1, ClaimState::kOffered));
   EXPECT_EQ(Read(2), LanePoll::kIdle);
-  ASSERT_EQ(copied.size(), 1u);
-  EXPECT_EQ(copied[0].sequence, 1u);
-  EXPECT_EQ(copied[0].lane, 2u);
-  EXPECT_EQ(copied[0].outcome, CopyOutcome::kRung);
-  ASSERT_EQ(rung.size(), 1u);
-  EXPECT_EQ(rung[0].sequence, 1u);
-  EXPECT_EQ(rung[0].lane, 2u);
+  ASSERT_EQ(copied_.size(), 1u);
+  EXPECT_EQ(copied_[0].sequence, 1u);
+  EXPECT_EQ(copied_[0].lane, 2u);
+  EXPECT_EQ(copied_[0].outcome, CopyOutcome::kRung);
+  ASSERT_EQ(rung_.size(), 1u);
+  EXPECT_EQ(rung_[0].sequence, 1u);
+  EXPECT_EQ(rung_[0].lane, 2u);
 }
 
 // Offered -> committed -> bytes -> doorbell -> head -> reported: at each step what comes later must
@@ -185,11 +185,11 @@ TEST_F(CopyActorTest, EachStepComesAfterTheOneBefore) {
   std::memset(lanes_[0]->slot(1), 0, 4);
   Send(MakePiece(0, 1, {"data"}));
   EXPECT_EQ(issues, 1);
-  EXPECT_TRUE(copied.empty() && rung.empty());
+  EXPECT_TRUE(copied_.empty() && rung_.empty());
   Pass();
   EXPECT_EQ(progresses, 1);
   EXPECT_EQ(Header(0).head, 1u);
-  EXPECT_EQ(copied.size(), 1u);
+  EXPECT_EQ(copied_.size(), 1u);
   EXPECT_EQ(Read(0), LanePoll::kPiece);
 }
 
@@ -202,10 +202,10 @@ TEST_F(CopyActorTest, APieceWhoseBytesAreNotAllThereIsNotSeen) {
     EXPECT_EQ(Header(0).doorbell, 0u);
     EXPECT_EQ(Header(0).head, 0u);
     EXPECT_EQ(Read(0), LanePoll::kIdle);
-    EXPECT_TRUE(copied.empty());
+    EXPECT_TRUE(copied_.empty());
   }
   Pass();
-  EXPECT_EQ(copied.size(), 1u);
+  EXPECT_EQ(copied_.size(), 1u);
   EXPECT_EQ(Read(0), LanePoll::kPiece);
 }
 
@@ -227,9 +227,9 @@ TEST_F(CopyActorTest, PiecesOfALaneArePublishedInOrderAndLanesApart) {
   }
   EXPECT_EQ(Header(0).head, kSlotsPerLane);
   EXPECT_EQ(Header(5).head, 3u);
-  EXPECT_EQ(copied.size(), kSlotsPerLane + 3);
+  EXPECT_EQ(copied_.size(), kSlotsPerLane + 3);
   uint64_t last = 0;
-  for (const PieceCopied& message : copied) {
+  for (const PieceCopied& message : copied_) {
     if (message.lane != 0) continue;
     EXPECT_EQ(message.sequence, ++last);
   }
@@ -279,7 +279,7 @@ TEST_F(CopyActorTest, AParkedRelayIsWokenOnceAPassAndAnAwakeOneNever) {
     Send(MakePiece(1, sequence, {"y"}));
   }
   Pass();
-  EXPECT_EQ(copied.size(), 10u);
+  EXPECT_EQ(copied_.size(), 10u);
   EXPECT_EQ(relays.TakeWakes(0), 1u);
   EXPECT_EQ(relays.TakeWakes(1), 0u);
   Pass();
@@ -308,7 +308,7 @@ TEST_F(CopyActorTest, ARelayOfVersion1HasNoClaimWordsAndNobodyToWake) {
   OpenLane(0, 0, true);
   Send(MakePiece(0, 1, {"old"}));
   Pass();
-  EXPECT_EQ(copied.size(), 1u);
+  EXPECT_EQ(copied_.size(), 1u);
   EXPECT_EQ(TestRelays::Get().Words(0, 0).claims[0], 0u);
   EXPECT_EQ(TestRelays::Get().TakeWakes(0), 0u);
   EXPECT_EQ(Read(0), LanePoll::kPiece);
@@ -324,10 +324,10 @@ TEST_F(CopyActorTest, ADescriptorThatCannotBeIsRefusedAndNothingIsOffered) {
   Send(MakePiece(0, 1, {"x"}));
   EXPECT_TRUE(copy_.Drained());
   Pass();
-  ASSERT_EQ(copied.size(), 1u);
-  EXPECT_EQ(copied[0].sequence, 1u);
-  EXPECT_EQ(copied[0].outcome, CopyOutcome::kRefused);
-  EXPECT_TRUE(rung.empty());
+  ASSERT_EQ(copied_.size(), 1u);
+  EXPECT_EQ(copied_[0].sequence, 1u);
+  EXPECT_EQ(copied_[0].outcome, CopyOutcome::kRefused);
+  EXPECT_TRUE(rung_.empty());
   EXPECT_EQ(Claim(0, 1), 0u);
   EXPECT_EQ(lanes_[0]->descriptor(1).commit_sequence, 0u);
   EXPECT_EQ(Header(0).doorbell, 0u);
@@ -340,9 +340,9 @@ TEST_F(CopyActorTest, APieceWhoseCopyFailedIsTakenBackAndTheLaneGetsNothingMore)
   engine_.status = CopyStatus::kFailed;
   Send(MakePiece(0, 1, {"x"}));
   Pass();
-  ASSERT_EQ(copied.size(), 1u);
-  EXPECT_EQ(copied[0].outcome, CopyOutcome::kRefused);
-  EXPECT_TRUE(rung.empty());
+  ASSERT_EQ(copied_.size(), 1u);
+  EXPECT_EQ(copied_[0].outcome, CopyOutcome::kRefused);
+  EXPECT_TRUE(rung_.empty());
   EXPECT_EQ(Header(0).head, 0u);
   EXPECT_EQ(Claim(0, 1), ClaimWord(1, ClaimState::kRevoked));
   EXPECT_TRUE(copy_.Drained());
@@ -351,8 +351,8 @@ TEST_F(CopyActorTest, APieceWhoseCopyFailedIsTakenBackAndTheLaneGetsNothingMore)
   Send(MakePiece(0, 2, {"y"}));
   Send(MakePiece(1, 1, {"z"}));
   Pass();
-  ASSERT_EQ(copied.size(), 3u);
-  for (const PieceCopied& message : copied) {
+  ASSERT_EQ(copied_.size(), 3u);
+  for (const PieceCopied& message : copied_) {
     EXPECT_EQ(message.outcome, message.lane == 0 ? CopyOutcome::kRefused : CopyOutcome::kRung);
   }
   EXPECT_EQ(lanes_[0]->descriptor(2).commit_sequence, 0u);
@@ -361,7 +361,7 @@ TEST_F(CopyActorTest, APieceWhoseCopyFailedIsTakenBackAndTheLaneGetsNothingMore)
   OpenLane(0);
   Send(MakePiece(0, 1, {"again"}));
   Pass();
-  EXPECT_EQ(copied.back().outcome, CopyOutcome::kRung);
+  EXPECT_EQ(copied_.back().outcome, CopyOutcome::kRung);
   EXPECT_EQ(Read(0), LanePoll::kPiece);
 }
 
@@ -375,7 +375,7 @@ TEST_F(CopyActorTest, APieceThatOvertakesItsLaneWaits) {
   const LaneMapping* const first = lanes_[0];
   Send(piece);
   Pass();
-  EXPECT_EQ(copied.size(), 1u);
+  EXPECT_EQ(copied_.size(), 1u);
 
   // The same after the lane was closed: the mapping of before is not to be touched.
   EXPECT_TRUE(copy_.OnCloseLane({.lane = 0, .end = LaneEnd::kPeerDead}));
@@ -396,22 +396,22 @@ TEST_F(CopyActorTest, APieceThatComesAfterCloseLaneIsCopiedAndReported) {
   EXPECT_TRUE(copy_.OnCloseLane({.lane = 0, .end = LaneEnd::kPeerDead}));
   Send(MakePiece(0, 2, {"two"}));
   Pass();
-  EXPECT_EQ(closed, (std::vector<uint32_t>{0}));
-  ASSERT_EQ(copied.size(), 2u);
-  EXPECT_EQ(copied[1].sequence, 2u);
+  EXPECT_EQ(closed_, (std::vector<uint32_t>{0}));
+  ASSERT_EQ(copied_.size(), 2u);
+  EXPECT_EQ(copied_[1].sequence, 2u);
   EXPECT_TRUE(copy_.Drained());
 }
 
 TEST_F(CopyActorTest, ALaneIsAnsweredForOnceEachTimeItWasOpen) {
   EXPECT_TRUE(copy_.OnCloseLane({.lane = 0, .end = LaneEnd::kPeerDead}));
   Pass();
-  EXPECT_TRUE(closed.empty());
+  EXPECT_TRUE(closed_.empty());
   for (size_t round = 1; round <= 2; ++round) {
     OpenLane(0);
     EXPECT_TRUE(copy_.OnCloseLane({.lane = 0, .end = LaneEnd::kStale}));
     EXPECT_TRUE(copy_.OnCloseLane({.lane = 0, .end = LaneEnd::kPeerDead}));
     Pass();
-    EXPECT_EQ(closed.size(), round);
+    EXPECT_EQ(closed_.size(), round);
   }
 }
 
@@ -428,7 +428,7 @@ TEST_F(CopyActorTest, APassCopiesNoMoreThanItsBudgetAndAnIdleOneIsNoWork) {
   }
   Pass();
   EXPECT_EQ(engine_.PendingBytes(), 0u);
-  EXPECT_EQ(copied.size(), 1u);
+  EXPECT_EQ(copied_.size(), 1u);
   EXPECT_EQ(reactor_.RunPass(), 0u);
 }
 
@@ -440,8 +440,8 @@ TEST_F(CopyActorTest, AllLanesFullAtOnceAreReportedOnce) {
   }
   for (int i = 0; i < 20 && !copy_.Drained(); ++i) Pass();
   EXPECT_TRUE(copy_.Drained());
-  EXPECT_EQ(copied.size(), kLaneCount * kSlotsPerLane);
-  EXPECT_EQ(rung.size(), kLaneCount * kSlotsPerLane);
+  EXPECT_EQ(copied_.size(), kLaneCount * kSlotsPerLane);
+  EXPECT_EQ(rung_.size(), kLaneCount * kSlotsPerLane);
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
     EXPECT_EQ(Header(lane).head, kSlotsPerLane);
     EXPECT_EQ(Header(lane).doorbell, kSlotsPerLane);

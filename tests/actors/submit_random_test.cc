@@ -91,15 +91,15 @@ class RandomWorld {
   bool Chance(uint64_t percent) { return Random(100) < percent; }
 
   void Connect(uint32_t target) {
-    static const std::vector<std::vector<std::string>> kRails = {
+    static const std::vector<std::vector<std::string>> rails = {
         {"rail1"}, {"rail1"}, {"rail2"}, {"rail1", "rail2"}, {"rail0"}};
     // Two adjacent registrations, cut anew each time the target is connected.
     const uint64_t cut = (Random(1024) + 1) * kMiB;
     sender_.AddTarget(target,
-                      {{.address = kTarget, .length = cut, .rails = kRails[target]},
+                      {{.address = kTarget, .length = cut, .rails = rails[target]},
                        {.address = kTarget + cut,
                         .length = (uint64_t{1} << 40) - cut,
-                        .rails = kRails[target],
+                        .rails = rails[target],
                         .own_nics = {1}}},
                       ++versions_[target]);
   }

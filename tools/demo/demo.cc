@@ -345,7 +345,7 @@ int RunDemo(const DemoOptions& options) {
 namespace {
 
 // "nan" passes every comparison of a range.
-const CLI::Validator kNumber(
+const CLI::Validator is_number(
     [](const std::string& text) {
       return std::isnan(std::strtod(text.c_str(), nullptr)) ? "\"" + text + "\" is not a number"
                                                             : std::string();
@@ -371,7 +371,7 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   demo->add_option("--line-rate", options->line_rate,
                    "GB/s of one simulated NIC (default: memcpy's rate / 4 / NICs)")
       ->check(CLI::Range(0.001, 1000.0))
-      ->check(kNumber);
+      ->check(is_number);
   demo->add_option("--batches", options->batches,
                    "File of batches to replay (default: an inference server's, see tests/data/)")
       ->capture_default_str();
@@ -379,7 +379,7 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
       ->check(CLI::ExistingFile);
   demo->add_option("--duration", options->duration, "Seconds of replaying; at least one round")
       ->check(CLI::Range(0.0, 86400.0))
-      ->check(kNumber)
+      ->check(is_number)
       ->capture_default_str();
   demo->add_option("--json", options->json, "File for the results as JSON lines");
   demo->callback([=] { *run = [options] { return RunDemo(*options); }; });
