@@ -188,7 +188,7 @@ absl::Status OutboundPeer::Reserve() {
     due_ = kNever;
     return absl::OkStatus();
   }
-  const absl::Status status = std::exchange(reserving_, nullptr)->status();
+  absl::Status status = std::exchange(reserving_, nullptr)->status();
   if (status.ok()) Next(Step::kMark);
   return status;
 }
