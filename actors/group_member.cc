@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -30,6 +31,13 @@ auto UntilUnlocked(Clock::time_point deadline, Call call) {
     result = call();
   }
   return result;
+}
+
+void KeepUntilExit(std::unique_ptr<Arena> arena) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<Arena>>;  // never destroyed
+  std::lock_guard lock(mutex);
+  kept.push_back(std::move(arena));
 }
 
 }  // namespace
@@ -91,7 +99,7 @@ GroupMember::~GroupMember() {
         fmt::format("the staging arena is kept until this process ends: {} of its lanes are still "
                     "held by living senders",
                     held));
-    (void)arena_.release();
+    KeepUntilExit(std::move(arena_));
   }
 }
 

@@ -74,6 +74,7 @@ class RandomWorld {
   };
   struct Piece {
     std::map<uint64_t, uint64_t> bytes;  // by batch id
+    bool offered = false;                // CopyActor has taken it up
     bool copied = false;
     bool revoked = false;   // the actor took it back
     bool lost = false;      // its relay is dead, or CopyActor refused it: it can never land
@@ -268,7 +269,7 @@ class RandomWorld {
       piece.lost = true;
     } else {
       outcome = CopyOutcome::kRung;
-      if (sender_.lanes[message.lane] != nullptr) sender_.StartCopy(message);
+      Offer(key, piece);
     }
     // Revoked or not is known only after the actor was told.
     EXPECT_TRUE(sender_.submit.OnPieceCopied({message.sequence, message.lane, outcome}));
@@ -281,10 +282,7 @@ class RandomWorld {
     Piece& piece = pieces_.at(key);
     const auto [lane, sequence] = key;
     if (piece.lost || piece.answered || lanes_[lane].mute) return;
-    if (!piece.copied) {
-      // Only its copy engine's doorbell may have come before the report.
-      if (!lanes_[lane].version1) sender_.lanes[lane]->Offer(sequence);
-    }
+    Offer(key, piece);  // its doorbell may be rung before the actor hears of it
     if (piece.revoked) {
       status = static_cast<int32_t>(RelayStatus::kRevoked);
     } else if (!lanes_[lane].version1 && status == 0) {
@@ -351,6 +349,7 @@ class RandomWorld {
         batches_.at(id).under_way += bytes;
         batches_.at(id).reading += bytes;
       }
+      if (Chance(50)) Offer({message.lane, message.sequence}, piece);
     }
     sender_.copies.clear();
     for (const PostSlice& slice : sender_.posts) {
@@ -381,6 +380,9 @@ class RandomWorld {
       EndPiece(piece);
       piece.revoked = true;
     }
+  }
+  void Offer(PieceKey key, Piece& piece) {
+    if (!std::exchange(piece.offered, true)) sender_.lanes[key.first]->Offer(key.second);
   }
   void EndPiece(Piece& piece) {
     for (const auto& [id, bytes] : piece.bytes) batches_.at(id).under_way -= bytes;

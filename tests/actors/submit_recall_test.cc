@@ -51,6 +51,24 @@ TEST_F(LaneTest, ATakenPieceThatFailsAfterTheDeadlineIsNotSentAgain) {
   ExpectState(batch, BatchState::kFailed, TransferError::kDeadline);
 }
 
+TEST_F(LaneTest, OfSeveralReasonsToGiveABatchUpTheFirstOneCounts) {
+  sender_.OpenLane(0);
+  const BatchId cancelled = OnePiece(2);
+  const BatchId late = OnePiece(3);
+  ASSERT_EQ(sender_.Take(0, 2), TakeResult::kTaken);
+  ASSERT_EQ(sender_.Take(0, 3), TakeResult::kTaken);
+  sender_.Cancel(cancelled);
+  sender_.Expire(cancelled);
+  sender_.Expire(late);
+  sender_.Cancel(late);
+  ExpectState(cancelled, BatchState::kTimeout, TransferError::kDeadline);
+  ExpectState(late, BatchState::kTimeout, TransferError::kDeadline);
+  sender_.Answer(0, 2, kTransport);
+  sender_.Answer(0, 3, kTransport);
+  ExpectState(cancelled, BatchState::kCanceled, TransferError::kCanceled);
+  ExpectState(late, BatchState::kFailed, TransferError::kDeadline);
+}
+
 TEST_F(LaneTest, AtItsDeadlineAPieceStillBeingCopiedIsTakenBackWhenItsCopyEnds) {
   sender_.OpenLane(0);
   const BatchId batch = sender_.Submit({Write(0, 0, 100)});
@@ -205,6 +223,8 @@ TEST_F(LaneTest, APieceThatTheRelayHoldsOnToQuarantinesTheLaneUntilItIsDrained) 
   EXPECT_EQ(sender_.copies.size(), 8u);
   EXPECT_EQ(sender_.posts.size(), 4u) << "what is queued, and not the taken piece";
   for (const PostSlice& slice : sender_.posts) EXPECT_EQ(slice.length, kPiece);
+  EXPECT_EQ(sender_.Direct(DirectReason::kPieceDeadline), 1u);
+  EXPECT_EQ(sender_.Direct(DirectReason::kLaneLost), 0u);
   sender_.Answer(0, 2, 0);
   ExpectCompleted(stuck, 4096, 4096);
   ExpectCompleted(offered, 4096, 4096);
@@ -321,17 +341,22 @@ TEST_F(NoSpansTest, APieceThatFindsNoSpansWaitsForThemAndComesBeforeNewRequests)
   EXPECT_EQ(SubmitActorPeer::WaitingPieces(sender_.submit), 1u);
   sender_.Pass();
   EXPECT_EQ(SubmitActorPeer::WaitingPieces(sender_.submit), 1u);
+  // A target that has no span yet and would take each that comes free.
+  sender_.AddTarget(50, {{.rails = {"rail0"}}});
+  greedy_.push_back(sender_.Submit(Tiny(60'000, 51)));
   Release();
-  // A span comes free with each slice that ends; the greedy batches have 45,000 requests to route.
-  size_t slices = 0;
+  // As slices end, spans come free, and the piece gets them.
+  size_t slices = 0, to_the_last = 0;
   while (SubmitActorPeer::WaitingPieces(sender_.submit) != 0) {
     ASSERT_FALSE(sender_.posts.empty());
     const PostSlice slice = sender_.posts.front();
     sender_.posts.pop_front();
+    if (slice.target->index == 50) ++to_the_last;
     sender_.PostDone(slice);
     sender_.Pass();
     ASSERT_LT(++slices, 2 * kMaxPlanEntries);
   }
+  EXPECT_LE(to_the_last, 1u) << "it took what the piece was waiting for";
   sender_.RunToEnd();
   ExpectCompleted(packed_, kMaxPlanEntries * 64, 0);
   EXPECT_EQ(sender_.Direct(DirectReason::kRelayError), kMaxPlanEntries);
