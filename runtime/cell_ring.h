@@ -109,10 +109,10 @@ class CellRing {
   const std::unique_ptr<MessageCell[]> cells_;
   const std::unique_ptr<uint64_t[]> stamps_;
 
-  alignas(kCacheLine) uint64_t head_ = 0;  // consumer: next position to read
+  alignas(kNoFalseSharing) uint64_t head_ = 0;  // consumer: next position to read
   uint64_t published_ = 0;                 // consumer: the position it last published
 
-  alignas(kCacheLine) std::atomic<uint64_t> credit_{0};  // consumer -> producers
+  alignas(kNoFalseSharing) std::atomic<uint64_t> credit_{0};  // consumer -> producers
 };
 
 }  // namespace railhop

@@ -14,6 +14,9 @@
 namespace railhop {
 
 inline constexpr size_t kCacheLine = 64;
+// How far apart words lie that different threads write: two lines, because processors fetch lines
+// in pairs (Intel's spatial prefetcher; measured: docs/performance.md, "What was tried").
+inline constexpr size_t kNoFalseSharing = 2 * kCacheLine;
 inline constexpr size_t kMaxMessageBytes = 56;
 
 template <class T>

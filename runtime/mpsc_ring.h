@@ -46,19 +46,25 @@ class MpscRing : public CellRing<T> {
     uint64_t position = tail_.load(std::memory_order_relaxed);
     do {
       if ((position & kClosed) != 0) return std::nullopt;
-      // Signed: a stale `position` may lie behind the credit, and then the exchange fails.
-      if (static_cast<int64_t>(position - this->Credit()) > static_cast<int64_t>(this->mask())) {
-        return std::nullopt;
-      }
+      if (!HasRoom(position)) return std::nullopt;
     } while (!tail_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed));
     return position;
   }
 
  private:
+  // Looks at the consumer's line only when the room that was last seen there is used up.
+  bool HasRoom(uint64_t position) {
+    if (position < limit_.load(std::memory_order_acquire)) return true;
+    const uint64_t limit = this->Credit() + this->capacity();
+    limit_.store(limit, std::memory_order_release);  // an older value over a newer one does no harm
+    return position < limit;
+  }
+
   // Beside the position, so that closing and taking a position are in one order.
   static constexpr uint64_t kClosed = uint64_t{1} << 63;
 
-  alignas(kCacheLine) std::atomic<uint64_t> tail_{0};  // next free position, and kClosed
+  alignas(kNoFalseSharing) std::atomic<uint64_t> tail_{0};  // next free position, and kClosed
+  std::atomic<uint64_t> limit_{0};  // positions below it are free, as some producer has seen
 };
 
 }  // namespace railhop

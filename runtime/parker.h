@@ -62,7 +62,7 @@ class Parker {
   void Wake();
 
   const int fd_;
-  alignas(kCacheLine) std::atomic<uint32_t> parked_{kAwake};
+  alignas(kNoFalseSharing) std::atomic<uint32_t> parked_{kAwake};
   std::atomic<uint64_t> wakes_{0};  // system calls made, for the counters
 };
 

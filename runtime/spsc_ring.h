@@ -31,7 +31,7 @@ class SpscRing : public CellRing<T> {
   bool AllTaken() const { return this->Empty(); }
 
  private:
-  alignas(kCacheLine) uint64_t tail_ = 0;  // next position to write
+  alignas(kNoFalseSharing) uint64_t tail_ = 0;  // next position to write
   uint64_t limit_;                         // first position that may not be written yet
 };
 

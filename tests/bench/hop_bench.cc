@@ -189,7 +189,7 @@ class WordPoller : public Poller {
   size_t Poll(uint64_t) override { return word_.load(std::memory_order_acquire) == 0 ? 0 : 1; }
 
  private:
-  alignas(kCacheLine) std::atomic<uint64_t> word_{0};
+  alignas(kNoFalseSharing) std::atomic<uint64_t> word_{0};
 };
 
 class PingActor : public Actor {

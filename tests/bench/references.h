@@ -19,9 +19,8 @@ struct LineMessage {
 };
 static_assert(sizeof(LineMessage) == kCacheLine);
 
-// The bound of what two cores can do: each waits for the other's word. Two lines apart, since
-// processors fetch lines in pairs and neighbours would disturb each other.
-struct alignas(2 * kCacheLine) SpinFlag {
+// The bound of what two cores can do: each waits for the other's word.
+struct alignas(kNoFalseSharing) SpinFlag {
   std::atomic<uint64_t> word{0};
 };
 

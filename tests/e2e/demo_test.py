@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -109,12 +110,28 @@ class DemoTest(unittest.TestCase):
         self.assertEqual(self.run_demo().returncode, 0)
         self.assertEqual(leftovers() - before, set())
 
+    def test_removes_what_a_killed_demo_left_and_nothing_else(self):
+        with subprocess.Popen(["true"]) as ended:
+            ended.wait()
+            left = pathlib.Path(f"/dev/shm/railhop-demo-{ended.pid}.1")
+        ticks = pathlib.Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19]
+        kept = pathlib.Path(f"/dev/shm/railhop-demo-{os.getpid()}.{ticks}")
+        for folder in (left, kept):
+            folder.mkdir()
+            (folder / "rank0.textproto").touch()
+            self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.assertEqual(self.run_demo().returncode, 0)
+        self.assertFalse(left.exists())
+        self.assertTrue(kept.exists())
+
     def test_names_a_batch_file_that_is_missing_or_wrong(self):
         self.assert_fails_saying(self.run_demo(batches="/nowhere.json"), "/nowhere.json")
         for text in ("", "[]", "{}", '{"batches": []}', '{"batches": [{"name": "x"}]}',
                      '{"batches": [{"name": "x", "lengths": [-1]}]}',
                      '{"batches": [{"name": "x", "lengths": [0]}]}',
                      '{"batches": [{"name": "x", "lengths": []}]}',
+                     '{"batches": [{"name": "x", "count": 2, "lengths": [8]}]}',
+                     '{"batches": [{"name": "x", "total": 9, "lengths": [8]}]}',
                      '{"batches": [{"name": "x", "lengths": [99999999999999999999]}]}'):
             with self.subTest(text=text):
                 path = self.write("bad.json", text)
@@ -122,7 +139,20 @@ class DemoTest(unittest.TestCase):
 
     def test_names_an_unknown_config_field_by_file_and_line(self):
         config = self.write("rank.textproto", "piece_timeout_ms: 4000\nslice_sice: 4096\n")
-        self.assert_fails_saying(self.run_demo("--config", config), ":2:", "slice_sice")
+        self.assert_fails_saying(self.run_demo("--config", config), f"{config}:2:", "slice_sice",
+                                 "Known fields here", "slice_size")
+
+    def test_names_a_bad_config_value_by_file_and_line(self):
+        nics = "".join(f'nics {{ name: "mlx5_{i}" sim {{}} }}\n' for i in (0, 1, 0))
+        for line, text in ((2, "# first\nslice_size: 3\n"), (3, nics)):
+            with self.subTest(text=text):
+                config = self.write("rank.textproto", text)
+                self.assert_fails_saying(self.run_demo("--config", config), f"{config}:{line}:")
+
+    def test_refuses_two_layouts(self):
+        config = self.write("rank.textproto", 'reactors { name: "data" }\n')
+        self.assert_fails_saying(self.run_demo("--config", config, "--layout", "one_core"),
+                                 config, "--layout one_core")
 
     def test_starts_from_the_example_config(self):
         done = self.run_demo("--config", "config/demo_rank.textproto")
@@ -134,7 +164,7 @@ class DemoTest(unittest.TestCase):
                             f'reactors {{ name: "data" core: {core} }}\n'
                             + "".join(f'placement {{ actor: {a} reactor: "data" }}\n'
                                       for a in ("SUBMIT", "COPY", "RELAY_POST", "CQ_POLL")))
-        self.assert_fails_saying(self.run_demo("--config", config), str(core))
+        self.assert_fails_saying(self.run_demo("--config", config), f"{config}:1:", str(core))
 
     def test_bad_group_id_switches_relaying_off_with_the_reason(self):
         self.assert_fails_saying(self.run_demo(env={"MC_PXN_GROUP_ID": "a/b"}),

@@ -31,8 +31,8 @@ class MeetingPoint {
   }
 
  private:
-  alignas(kCacheLine) std::atomic<uint64_t> first_{0};
-  alignas(kCacheLine) std::atomic<uint64_t> second_{0};
+  alignas(kNoFalseSharing) std::atomic<uint64_t> first_{0};
+  alignas(kNoFalseSharing) std::atomic<uint64_t> second_{0};
 };
 
 // A few nanoseconds a turn, so that the two come in every order.

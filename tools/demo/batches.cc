@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 namespace railhop {
 namespace {
@@ -42,6 +43,16 @@ absl::StatusOr<KvBatch> ParseBatch(const nlohmann::json& json) {
     return absl::InvalidArgumentError(
         fmt::format("batch \"{}\" has {} bytes in all; at most {} can be replayed", batch.name,
                     batch.total, kMaxBatchBytes));
+  }
+  // Optional, and then they say whether the file is whole.
+  const std::pair<const char*, uint64_t> sums[] = {{"count", batch.lengths.size()},
+                                                   {"total", batch.total}};
+  for (const auto& [member, sum] : sums) {
+    if (json.contains(member) && json[member] != sum) {
+      return absl::InvalidArgumentError(
+          fmt::format("batch \"{}\" says \"{}\": {}, and its lengths make {}", batch.name, member,
+                      json[member].dump(), sum));
+    }
   }
   return batch;
 }

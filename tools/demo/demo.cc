@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -17,6 +16,7 @@
 #include "tools/demo/interrupt.h"
 #include "tools/demo/rank_config.h"
 #include "tools/demo/report.h"
+#include "tools/demo/workplace.h"
 
 namespace railhop {
 namespace {
@@ -51,27 +51,6 @@ double MeasureMemcpy() {
   return best;
 }
 
-// A directory of one's own in shared memory, removed in the end.
-class Workplace {
- public:
-  absl::Status Create() {
-    std::string path = "/dev/shm/railhop-demo-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) {
-      return absl::ErrnoToStatus(errno, "no directory can be made in /dev/shm");
-    }
-    path_ = path;
-    return absl::OkStatus();
-  }
-  ~Workplace() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // The line that shows on a terminal what is going on; elsewhere one line now and then.
 class Progress {
  public:
@@ -102,12 +81,11 @@ class Demo {
     if (absl::Status status = Prepare(); !status.ok()) return status;
     if (absl::Status status = StartTarget(); !status.ok()) return status;
     if (absl::Status status = StartRanks(); !status.ok()) return status;
-    const auto until =
-        std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.duration);
+    started_ = std::chrono::steady_clock::now();
     int round = 0;
     do {
       if (absl::Status status = RunRound(round++); !status.ok()) return status;
-    } while (std::chrono::steady_clock::now() < until);
+    } while (Elapsed() < options_.duration);
     return Finish();
   }
 
@@ -173,7 +151,9 @@ class Demo {
   absl::Status RunRound(int round) {
     for (size_t kind = 0; kind < report_.kinds.size(); ++kind) {
       for (const bool relayed : {round % 2 == 0, round % 2 != 0}) {
-        progress_.Show(fmt::format("round {}: {} {} ...", round + 1, report_.kinds[kind].batch.name,
+        progress_.Show(fmt::format("{:.0f} of {:.0f} s; round {}, batch {} of {}: {} {} ...",
+                                   Elapsed(), options_.duration, round + 1, kind + 1,
+                                   report_.kinds.size(), report_.kinds[kind].batch.name,
                                    relayed ? "relayed" : "direct"));
         absl::StatusOr<DemoRun> run = RunOnce(report_.kinds[kind].batch, relayed);
         if (!run.ok()) return run.status();
@@ -303,12 +283,17 @@ class Demo {
         static_cast<int64_t>(4 * static_cast<double>(batch.total) / rate) + 30'000);
   }
 
+  double Elapsed() const {  // seconds of replaying
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  }
+
   uint64_t SeedOf(uint32_t rank) const { return seed_ * 64 + rank; }
 
   const DemoOptions options_;
   DemoReport report_;
   Progress progress_;
   Workplace workplace_;
+  std::chrono::steady_clock::time_point started_;
   uint64_t area_bytes_ = 0;
   uint64_t seed_ = 0;
   std::vector<uint64_t> addresses_;
@@ -375,7 +360,8 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   demo->add_option("--batches", options->batches,
                    "File of batches to replay (default: an inference server's, see tests/data/)")
       ->capture_default_str();
-  demo->add_option("--config", options->config, "Text config that every rank starts from")
+  demo->add_option("--config", options->config, "Text config that every rank starts from; its name, NICs, directories\n"
+                   "and group are replaced by the demo's own")
       ->check(CLI::ExistingFile);
   demo->add_option("--duration", options->duration, "Seconds of replaying; at least one round")
       ->check(CLI::Range(0.0, 86400.0))

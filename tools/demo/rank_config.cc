@@ -5,42 +5,56 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
+#include "actors/bootstrap_config.h"
+#include "actors/bootstrap_layout.h"
 #include "proto/runtime_config.pb.h"
 
 namespace railhop {
 namespace {
 
-class FirstError : public google::protobuf::io::ErrorCollector {
+// The protobuf parser would log what LoadRankConfig reports better.
+class NoLog : public google::protobuf::io::ErrorCollector {
  public:
-  explicit FirstError(std::string file) : file_(std::move(file)) {}
-  void AddError(int line, int column, const std::string& message) override {
-    if (!text_.empty()) return;
-    text_ = fmt::format("{}:{}:{}: {}; all fields: docs/configuration.md", file_, line + 1,
-                        column + 1, message);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  const std::string file_;
-  std::string text_;
+  void AddError(int, int, const std::string&) override {}
 };
 
-absl::Status ReadBase(const std::string& path, proto::RankConfig* config) {
-  std::ifstream file(path);
+// Finds what a rank would refuse, while the lines are still those of the user's file.
+absl::Status CheckBase(const RankConfigFacts& facts, std::string text,
+                       const proto::RankConfig& base) {
+  if (facts.layout != "auto" && base.reactors_size() > 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} lists reactors, and --layout {} makes its own: leave one of them out",
+                    facts.base_config, facts.layout));
+  }
+  if (!base.has_name()) text += "\nname: \"demo\"";
+  if (!base.has_sim_directory()) text += fmt::format("\nsim_directory: \"{}\"", facts.directory);
+  RankConfig config;
+  ResolvedLayout layout;
+  std::string error;
+  if (LoadRankConfig(text, facts.base_config, std::getenv, &config, &error) &&
+      ResolveLayout(config, DetectHostCores(), &layout, &error)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(error);
+}
+
+absl::Status ReadBase(const RankConfigFacts& facts, proto::RankConfig* config) {
+  std::ifstream file(facts.base_config);
   std::ostringstream content;
   content << file.rdbuf();
   if (!file) {
     return absl::NotFoundError(
-        fmt::format("the config {} cannot be read; give another with --config", path));
+        fmt::format("the config {} cannot be read; give another with --config", facts.base_config));
   }
-  FirstError error(path);
+  NoLog quiet;
   google::protobuf::TextFormat::Parser parser;
-  parser.RecordErrorsTo(&error);
-  if (parser.ParseFromString(content.str(), config)) return absl::OkStatus();
-  return absl::InvalidArgumentError(error.text());
+  parser.RecordErrorsTo(&quiet);
+  parser.ParseFromString(content.str(), config);
+  return CheckBase(facts, content.str(), *config);
 }
 
 }  // namespace
@@ -52,7 +66,7 @@ std::string NicName(uint32_t number) {
 absl::StatusOr<std::string> MakeRankConfig(const RankConfigFacts& facts) {
   proto::RankConfig config;
   if (!facts.base_config.empty()) {
-    if (absl::Status read = ReadBase(facts.base_config, &config); !read.ok()) return read;
+    if (absl::Status read = ReadBase(facts, &config); !read.ok()) return read;
   }
   config.set_name(fmt::format("prefill-{}{}", facts.rank, facts.relays ? "" : "-direct"));
   config.set_sim_directory(facts.directory);

@@ -1,0 +1,70 @@
+#include "tools/demo/workplace.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "transport/ring/process_identity.h"
+
+namespace railhop {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRoot = "/dev/shm";
+constexpr const char* kPrefix = "railhop-demo-";
+
+// "railhop-demo-PID.START_TICKS", so that a later demo can tell whether its owner still lives.
+std::string NameOf(const ProcessIdentity& owner) {
+  return fmt::format("{}{}.{}", kPrefix, owner.pid, owner.start_ticks);
+}
+
+std::optional<ProcessIdentity> OwnerOf(const fs::path& path) {
+  struct stat entry {};
+  if (lstat(path.c_str(), &entry) != 0 || !S_ISDIR(entry.st_mode)) return std::nullopt;
+  ProcessIdentity owner{.uid = entry.st_uid, .pid = 0, .start_ticks = 0};
+  const std::string name = path.filename();
+  const std::string format = std::string(kPrefix) + "%d.%lu";
+  if (std::sscanf(name.c_str(), format.c_str(), &owner.pid, &owner.start_ticks) != 2 ||
+      name != NameOf(owner)) {
+    return std::nullopt;
+  }
+  return owner;
+}
+
+void RemoveThoseOfDeadOwners(uint32_t uid) {
+  std::error_code ignored;
+  std::vector<fs::path> dead;
+  for (const fs::directory_entry& entry : fs::directory_iterator(kRoot, ignored)) {
+    const std::optional<ProcessIdentity> owner = OwnerOf(entry.path());
+    if (owner && owner->uid == uid && IsDead(*owner)) dead.push_back(entry.path());
+  }
+  for (const fs::path& path : dead) fs::remove_all(path, ignored);
+}
+
+}  // namespace
+
+absl::Status Workplace::Create() {
+  const absl::StatusOr<ProcessIdentity> self = SelfIdentity();
+  if (!self.ok()) return self.status();
+  RemoveThoseOfDeadOwners(self->uid);
+  const std::string path = fmt::format("{}/{}", kRoot, NameOf(*self));
+  if (mkdir(path.c_str(), 0700) != 0) {
+    return absl::ErrnoToStatus(errno, fmt::format("the directory {} cannot be made", path));
+  }
+  path_ = path;
+  return absl::OkStatus();
+}
+
+Workplace::~Workplace() {
+  std::error_code ignored;
+  if (!path_.empty()) fs::remove_all(path_, ignored);
+}
+
+}  // namespace railhop

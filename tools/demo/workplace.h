@@ -1,0 +1,27 @@
+// A directory of the demo's own in shared memory: rank configs, the registry, the target's segment.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace railhop {
+
+class Workplace {
+ public:
+  Workplace() = default;
+  Workplace(const Workplace&) = delete;
+  Workplace& operator=(const Workplace&) = delete;
+  // Removes the directory.
+  ~Workplace();
+
+  // Makes the directory, and removes those of this user's demos that were killed.
+  absl::Status Create();
+  // "" before Create.
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace railhop
