@@ -13,6 +13,8 @@
 #include "actors/rank_stats.h"
 #include "runtime/cycle_clock.h"
 #include "runtime/log.h"
+#include "transport/copy/host_copy_engine.h"
+#include "transport/ring/control_block.h"
 
 namespace railhop {
 namespace {
@@ -149,7 +151,8 @@ std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_vie
   ResolvedLayout layout;
   if (!ResolveLayout(config, DetectHostCores(), &layout, error)) return nullptr;
   for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
-  absl::StatusOr<std::unique_ptr<ActorGraph>> graph = ActorGraph::Build(std::move(config), layout);
+  absl::StatusOr<std::unique_ptr<ActorGraph>> graph = ActorGraph::Build(
+      std::move(config), layout, std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane));
   if (!Fail(graph.status(), error)) return nullptr;
   auto rank = std::make_unique<RankImpl>(*std::move(graph));
   if (!Fail(rank->Start(), error)) return nullptr;

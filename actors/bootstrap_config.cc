@@ -290,6 +290,7 @@ void ConfigReader::ReadPlacement() {
 
 void ConfigReader::ReadTracing() {
   const proto::Tracing& tracing = message_.tracing();
+  if (tracing.has_histograms()) config_.histograms = tracing.histograms();
   if (!tracing.has_sample_every()) return;
   config_.trace_sample_every = tracing.sample_every();
   Check(std::has_single_bit(config_.trace_sample_every), Where("tracing"),

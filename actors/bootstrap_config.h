@@ -102,6 +102,7 @@ struct RankConfig {
 
   uint32_t max_batches = 1024;  // from submission to free
   uint32_t trace_sample_every = 64;
+  bool histograms = true;
 
   // For the log, one line each: what was asked for and is not done.
   std::vector<std::string> warnings;

@@ -8,7 +8,6 @@
 #include "actors/ordered_ports.h"
 #include "actors/post_job.h"
 #include "runtime/log.h"
-#include "transport/copy/host_copy_engine.h"
 #include "transport/fabric/sim/sim_nic.h"
 #include "transport/fabric/sim/sim_target.h"
 
@@ -37,15 +36,19 @@ ReactorOptions ToReactorOptions(const ReactorConfig& config) {
           .spin = std::chrono::microseconds(config.spin_us.value_or(0))};
 }
 
+size_t StampEvery(const RankConfig& config) {
+  return config.histograms ? config.trace_sample_every : kNoStamps;
+}
+
 std::chrono::milliseconds Milliseconds(uint64_t count) {
   return std::chrono::milliseconds(count);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(RankConfig config,
-                                                              const ResolvedLayout& layout) {
-  std::unique_ptr<ActorGraph> graph(new ActorGraph(std::move(config)));
+absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(
+    RankConfig config, const ResolvedLayout& layout, std::unique_ptr<CopyEngine> copy_engine) {
+  std::unique_ptr<ActorGraph> graph(new ActorGraph(std::move(config), std::move(copy_engine)));
   if (absl::Status made = graph->MakeNics(); !made.ok()) return made;
   graph->JoinGroup();
   graph->AddActors(layout);
@@ -55,12 +58,12 @@ absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(RankConfig config,
   return graph;
 }
 
-ActorGraph::ActorGraph(RankConfig config)
+ActorGraph::ActorGraph(RankConfig config, std::unique_ptr<CopyEngine> copy_engine)
     : config_(std::move(config)),
-      copy_engine_(std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane)),
+      copy_engine_(std::move(copy_engine)),
       requests_(config_.max_batches),
-      submissions_(size_t{2} * config_.max_batches, config_.trace_sample_every),
-      system_({.stamp_every = config_.trace_sample_every}) {}
+      submissions_(size_t{2} * config_.max_batches, StampEvery(config_)),
+      system_({.stamp_every = StampEvery(config_), .histograms = config_.histograms}) {}
 
 absl::Status ActorGraph::MakeNics() {
   for (const NicConfig& nic : config_.nics) {
@@ -112,6 +115,7 @@ void ActorGraph::AddActors(const ResolvedLayout& layout) {
                                       .own_rails = rails_,
                                       .min_relay_bytes = pxn.min_relay_bytes},
                            .nic_count = static_cast<uint32_t>(nics_.size()),
+                           .efficient_bytes = copy_engine_->efficient_bytes(),
                            .max_piece_bytes = pxn.max_piece_bytes,
                            .credit_timeout = ToCycles(Milliseconds(pxn.credit_timeout_ms)),
                            .piece_timeout = ToCycles(piece_timeout)});
@@ -152,8 +156,10 @@ void ActorGraph::AddActors(const ResolvedLayout& layout) {
           .nics = nic_pointers_,
           .rails = rails_,
           .rail_map = pxn.rail_map});
-  watchdog_ = &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog",
-                                               requests_.capacity() + kLaneCount);
+  watchdog_ =
+      &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog", kDeadlineSlots);
+  // The way of a completion, then that of a new piece: each hop within one pass.
+  system_.SetRunOrder({relay_post_, cq_poll_, submit_, copy_});
 }
 
 void ActorGraph::ConnectDataActors() {
@@ -175,8 +181,7 @@ void ActorGraph::ConnectDataActors() {
 }
 
 void ActorGraph::ConnectControlActors() {
-  const EdgeOptions deadlines{.capacity = size_t{2} * requests_.capacity()};
-  system_.Connect<&WatchdogActor::OnArm>(*submit_, submit_->deadline_out, *watchdog_, deadlines);
+  system_.Connect<&WatchdogActor::OnArm>(*submit_, submit_->deadline_out, *watchdog_, kControlEdge);
   system_.Connect<&SubmitActor::OnDeadlineExpired>(*watchdog_, watchdog_->to_submit, *submit_,
                                                    kControlEdge);
   system_.Connect<&EndpointActor::OnResolve>(*relay_post_, relay_post_->resolve_out, *endpoint_,

@@ -30,9 +30,11 @@ namespace railhop {
 class ActorGraph {
  public:
   // An error is one that keeps the rank from running at all. What only switches PXN off is in
-  // config().pxn.off_reason afterwards.
+  // config().pxn.off_reason afterwards. `copy_engine` has a stream per lane, each with room for
+  // kSlotsPerLane jobs.
   static absl::StatusOr<std::unique_ptr<ActorGraph>> Build(RankConfig config,
-                                                           const ResolvedLayout& layout);
+                                                           const ResolvedLayout& layout,
+                                                           std::unique_ptr<CopyEngine> copy_engine);
 
   const RankConfig& config() const { return config_; }
   const std::vector<Nic*>& nics() const { return nic_pointers_; }
@@ -46,7 +48,7 @@ class ActorGraph {
   PeerActor* peer() { return peer_; }
 
  private:
-  explicit ActorGraph(RankConfig config);
+  ActorGraph(RankConfig config, std::unique_ptr<CopyEngine> copy_engine);
 
   absl::Status MakeNics();
   void JoinGroup();

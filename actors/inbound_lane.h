@@ -52,6 +52,8 @@ class InboundLane {
   // `side` is this rank's own side file.
   InboundLane(const ControlBlock& block, SideFile& side, uint64_t relay_epoch, uint32_t number);
 
+  // Whether ReadNext would have something to say.
+  bool HasWork() const { return reader_.HasWork(); }
   // `*changed_hands`: the pieces that waited are the former sender's and must be dropped now.
   Result ReadNext(uint32_t* record, LanePiece* bad, bool* changed_hands);
 

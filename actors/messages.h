@@ -221,17 +221,18 @@ struct SenderDrained {
   uint32_t lane;
 };
 
-// --- SubmitActor -> WatchdogActor. One deadline per slot, the last one counts; kDisarmed ends it.
-// Slots: one per batch of the RequestTable, then one per outbound lane.
+// --- SubmitActor -> WatchdogActor. One deadline per slot; a later message takes the place of an
+// earlier one. Slots: the outbound lanes, each for the oldest of its pieces, and one for the
+// earliest deadline of all batches. (A message for each batch woke the control reactor twice per
+// batch: docs/performance.md.)
+inline constexpr uint32_t kBatchDeadline = kLaneCount;
+inline constexpr uint32_t kDeadlineSlots = kLaneCount + 1;
 struct ArmDeadline {
-  static constexpr uint64_t kDisarmed = UINT64_MAX;
   uint64_t deadline;  // cycles
-  uint64_t token;     // comes back in DeadlineExpired
   uint32_t slot;
 };
-// --- WatchdogActor -> SubmitActor
+// --- WatchdogActor -> SubmitActor. A deadline of the slot has passed, not necessarily the last.
 struct DeadlineExpired {
-  uint64_t token;
   uint32_t slot;
 };
 

@@ -25,7 +25,6 @@ RingPiece& OutboundLane::Take(const TargetRoute* target, uint64_t deadline) {
   piece.next_span = 0;
   piece.status = 0;
   ++in_flight_;
-  outstanding_bytes_ += piece.content.length;
   return piece;
 }
 
@@ -35,11 +34,22 @@ RingPiece* OutboundLane::Find(uint64_t sequence) {
   return piece.sequence == sequence ? &piece : nullptr;
 }
 
+void OutboundLane::NoteCopied(RingPiece& piece) {
+  piece.copied = true;
+  if (!piece.completed) bytes_at_relay_ += piece.content.length;
+}
+
+void OutboundLane::NoteCompleted(RingPiece& piece, int32_t status) {
+  if (piece.completed) return;
+  piece.completed = true;
+  piece.status = status;
+  if (piece.copied) bytes_at_relay_ -= piece.content.length;
+}
+
 void OutboundLane::Release(RingPiece& piece) {
   assert(piece.copied && piece.completed && piece.ended);
   piece.sequence = 0;
   --in_flight_;
-  outstanding_bytes_ -= piece.content.length;
   while (reaped_ + 1 < next_sequence_ && pieces_[SlotIndex(reaped_ + 1)].sequence == 0) ++reaped_;
   if (offer_ == Offer::kQuarantined && in_flight_ == 0) offer_ = Offer::kOpen;
 }

@@ -66,7 +66,8 @@ class OutboundLane {
   void NoteAnswer(uint64_t now) { last_answer_ = now; }
   uint64_t last_answer() const { return last_answer_; }
   uint32_t in_flight() const { return in_flight_; }
-  uint64_t outstanding_bytes() const { return outstanding_bytes_; }
+  // Of pieces that the relay has in hand: rung and not completed.
+  uint64_t bytes_at_relay() const { return bytes_at_relay_; }
   uint64_t next_sequence() const { return next_sequence_; }
   uint32_t generation() const { return generation_; }
 
@@ -76,6 +77,9 @@ class OutboundLane {
   RingPiece& Take(const TargetRoute* target, uint64_t deadline);
   // The piece in flight under this sequence, or nullptr.
   RingPiece* Find(uint64_t sequence);
+  // Its copy has ended; the relay has answered it, or never will. In any order.
+  void NoteCopied(RingPiece& piece);
+  void NoteCompleted(RingPiece& piece, int32_t status);
   // Frees the slot of a piece that is copied, completed and ended.
   void Release(RingPiece& piece);
 
@@ -94,7 +98,7 @@ class OutboundLane {
   uint64_t reaped_ = 0;  // every sequence up to here is free again
   uint64_t last_answer_ = 0;
   uint32_t in_flight_ = 0;
-  uint64_t outstanding_bytes_ = 0;
+  uint64_t bytes_at_relay_ = 0;
   std::array<RingPiece, kSlotsPerLane> pieces_;
 };
 

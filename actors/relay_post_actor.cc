@@ -58,19 +58,24 @@ void RelayPostActor::OnStart() {
 
 size_t RelayPostActor::Poll(uint64_t now) {
   size_t work = 0;
-  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) work += ReadLane(lane, now);
+  bool waiting = waiting_slices_.head != kNone;
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (lanes_[lane].waiting() != 0) ExpireWaiting(lane, now);
+    if (lanes_[lane].HasWork()) work += ReadLane(lane, now);
+    waiting = waiting || lanes_[lane].waiting() != 0;
+  }
   if (unasked_ != 0) work += AskForSessions();
-  if (inflight_bytes_ < options_.inflight_bytes) {
+  if (waiting && inflight_bytes_ < options_.inflight_bytes) {
     rounds_.Run([this](size_t source) { return NextItem(static_cast<uint32_t>(source)); },
                 [&](size_t source) {
                   return source == kDirectLane ? ServeSlice(now)
                                                : ServePiece(static_cast<uint32_t>(source), now);
                 });
   }
-  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (condemned_ != 0) work += RefuseCondemned(lane);
-    work += TellPeerActor(lane);
+  for (uint32_t lane = 0; condemned_ != 0 && lane < lanes_.size(); ++lane) {
+    work += RefuseCondemned(lane);
   }
+  if (has_news_) work += TellPeerActor();
   if (!poster_.idle()) {
     const size_t posted = poster_.Post(kPostLimit);
     if (posted != 0) passed_slice_ = kNone;

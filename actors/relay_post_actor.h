@@ -133,7 +133,7 @@ class RelayPostActor : public Actor, public Poller {
   size_t AskForSessions();
   void SetRoute(InboundPiece& piece, const TargetRoute& route);
   bool PickNic(InboundPiece& piece) const;
-  size_t TellPeerActor(uint32_t lane);
+  size_t TellPeerActor();
   template <class Visit>
   void EachWaitingPiece(Visit visit) {
     for (InboundLane& lane : lanes_) {
@@ -164,6 +164,7 @@ class RelayPostActor : public Actor, public Poller {
   const uint64_t doorbell_poll_;    // cycles
   std::vector<InboundLane> lanes_;  // none: it relays for nobody
   std::array<PeerNews, kLaneCount> news_{};
+  bool has_news_ = false;  // some of it is still to be told
   std::array<Name, kNames> names_;
   TargetTable targets_;
   JobPoster poster_;

@@ -33,7 +33,6 @@ RelayStatus ToRelayStatus(TransferError error) {
 
 size_t RelayPostActor::ReadLane(uint32_t lane, uint64_t now) {
   InboundLane& inbound = lanes_[lane];
-  ExpireWaiting(lane, now);
   size_t pieces = 0;
   for (size_t entries = 0; entries < kReadLimit && refused_out.Room() != 0;) {
     uint32_t record = 0;
@@ -58,6 +57,7 @@ size_t RelayPostActor::ReadLane(uint32_t lane, uint64_t now) {
         break;
       case InboundLane::Result::kUnknownSender:
         news_[lane].seen_epoch = inbound.sender_epoch();
+        has_news_ = true;
         return pieces + 1;
       case InboundLane::Result::kQuarantined:
         Count(stats_.lanes_quarantined);
@@ -158,20 +158,25 @@ bool RelayPostActor::OnSenderLost(const SenderLost& lost) {
     if (poster_.IsUsed(index) && of_sender) poster_.Cut(index);
   }
   news_[lost.lane].lost_epoch = lost.sender_epoch;
+  has_news_ = true;
   return true;
 }
 
-size_t RelayPostActor::TellPeerActor(uint32_t lane) {
-  PeerNews& news = news_[lane];
+size_t RelayPostActor::TellPeerActor() {
   size_t told = 0;
-  if (news.seen_epoch != 0 && seen_out.TrySend({news.seen_epoch, lane})) {
-    news.seen_epoch = 0;
-    ++told;
-  }
-  if (news.lost_epoch != 0 && !lanes_[lane].IsPosted(news.lost_epoch) &&
-      drained_out.TrySend({news.lost_epoch, lane})) {
-    news.lost_epoch = 0;
-    ++told;
+  has_news_ = false;
+  for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
+    PeerNews& news = news_[lane];
+    if (news.seen_epoch != 0 && seen_out.TrySend({news.seen_epoch, lane})) {
+      news.seen_epoch = 0;
+      ++told;
+    }
+    if (news.lost_epoch != 0 && !lanes_[lane].IsPosted(news.lost_epoch) &&
+        drained_out.TrySend({news.lost_epoch, lane})) {
+      news.lost_epoch = 0;
+      ++told;
+    }
+    has_news_ = has_news_ || news.seen_epoch != 0 || news.lost_epoch != 0;
   }
   return told;
 }

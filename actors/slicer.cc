@@ -4,12 +4,6 @@
 #include <cassert>
 
 namespace railhop {
-namespace {
-
-// The smallest piece worth a slot and a doorbell of its own while more is waiting.
-constexpr uint64_t kMinPieceBytes = 256 * 1024;
-
-}  // namespace
 
 SpanPool::SpanPool(uint32_t capacity) : nodes_(capacity), available_(capacity) {
   for (uint32_t i = capacity; i-- > 0;) {
@@ -103,10 +97,10 @@ void PieceContent::Append(const Span& span) {
   length += span.length;
 }
 
-uint64_t PieceTarget(uint64_t outstanding_bytes, uint64_t max_piece_bytes) {
-  // A quarter of what is under way: pieces grow with the backlog, and the last one of a burst is
-  // never a large part of it.
-  return std::clamp(outstanding_bytes / 4, std::min(kMinPieceBytes, max_piece_bytes),
+uint64_t PieceTarget(uint64_t bytes_at_relay, uint64_t efficient_bytes, uint64_t max_piece_bytes) {
+  // A quarter of it: pieces grow with the backlog, and the last one of a burst is never a large
+  // part of it.
+  return std::clamp(bytes_at_relay / 4, std::min(efficient_bytes, max_piece_bytes),
                     max_piece_bytes);
 }
 

@@ -1,10 +1,10 @@
 // From requests to pieces: spans wait in queues, and pieces are cut off a queue when there is room
 // for one in the ring - not before, so that a piece carries what has gathered meanwhile.
 //
-// A copy costs a fixed issue time however small it is (4 us through a GPU's copy engine), so under
-// backlog a piece packs spans of several requests; on an idle lane pieces are small, so that copy
-// and send overlap. PieceTarget() is that rule. Pure logic, one owner, no allocation after
-// construction.
+// A piece costs a fixed time however small it is (the issue of its copy alone 4 us through a GPU's
+// copy engine), so it packs spans of several requests; on an idle lane pieces are no larger than
+// that asks for, so that copy and send overlap. PieceTarget() is that rule. Pure logic, one owner,
+// no allocation after construction.
 #pragma once
 
 #include <cstdint>
@@ -93,8 +93,9 @@ struct PieceContent {
   uint64_t length = 0;
 };
 
-// Bytes that the next piece of a lane should carry, given what the lane has under way.
-uint64_t PieceTarget(uint64_t outstanding_bytes, uint64_t max_piece_bytes);
+// Bytes that the next piece of a lane should carry: what the copy engine finds efficient, or more
+// when the relay has so much in hand that it will not be waited for.
+uint64_t PieceTarget(uint64_t bytes_at_relay, uint64_t efficient_bytes, uint64_t max_piece_bytes);
 
 // Moves spans from the front of `queue` into `piece`, at most `max_bytes`; a span that does not fit
 // is split. Returns false when the queue is empty.

@@ -30,7 +30,8 @@ SubmitActor::SubmitActor(std::string name, RequestTable* table, Options options)
       table_(*table),
       planner_(options_.routes),
       live_(table->capacity()) {
-  deadline_to_arm_.fill(OutboundLane::kNoDeadline);
+  armed_.fill(OutboundLane::kNoDeadline);
+  to_arm_.fill(OutboundLane::kNoDeadline);
   AddPoller(this);
 }
 
@@ -40,9 +41,9 @@ size_t SubmitActor::Poll(uint64_t now) {
   if (any_opening_ && edge_was_empty) OpenLanes();
   // Before new requests are routed: they would take the spans that these wait for.
   for (uint32_t lane = 0; waiting_pieces_ != 0 && lane < kLaneCount; ++lane) SettleWaiting(lane);
+  for (uint32_t slot = 0; slot < kDeadlineSlots; ++slot) Arm(slot, to_arm_[slot]);
   size_t work = RouteBatches();
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
-    ArmPieceDeadline(lane, deadline_to_arm_[lane]);
     if (!outlets_[lane].empty()) work += PumpLane(lane, now);
   }
   if (!outlets_[kDirectLane].empty()) work += PumpDirect();
@@ -58,11 +59,6 @@ bool SubmitActor::OnBatchCommand(const BatchCommand& command) {
   if (command.kind != BatchCommand::kSubmit) {
     ChangeRegions(command);
     return true;
-  }
-  // Its deadline must be watched before anything of it moves.
-  if (!stopping_ &&
-      !deadline_out.TrySend({table_.at(index).deadline, command.batch.value, index})) {
-    return false;
   }
   StartBatch(index);
   return true;
@@ -81,6 +77,7 @@ void SubmitActor::StartBatch(uint32_t index) {
     batch.progress.error = TransferError::kStopping;
     return FinishBatch(index);
   }
+  Arm(kBatchDeadline, batch.deadline);
   batch.progress.known_bytes = CountBytes(batch);
   active_.PushBack(index);
 }
@@ -240,8 +237,6 @@ void SubmitActor::FinishBatch(uint32_t index) {
   Batch& batch = table_.at(index);
   live_[index] = false;
   --batches_;
-  // A stale expiry is recognised by its token, so this may be dropped when the edge is full.
-  deadline_out.TrySend({ArmDeadline::kDisarmed, table_.IdOf(index).value, index});
   switch (batch.progress.error) {
     case TransferError::kNone:
       return RequestTable::Publish(batch, BatchState::kCompleted);
@@ -252,15 +247,39 @@ void SubmitActor::FinishBatch(uint32_t index) {
   }
 }
 
+// The watchdog is told of a deadline only if it is earlier than what it has: those after it are
+// looked at when that one has passed.
+void SubmitActor::Arm(uint32_t slot, uint64_t deadline) {
+  deadline = std::min(deadline, to_arm_[slot]);
+  if (deadline >= armed_[slot]) return;
+  const bool sent = deadline_out.TrySend({deadline, slot});
+  if (sent) armed_[slot] = deadline;
+  to_arm_[slot] = sent ? OutboundLane::kNoDeadline : deadline;
+}
+
 bool SubmitActor::OnDeadlineExpired(const DeadlineExpired& expired) {
-  if (expired.slot < table_.capacity()) {
-    if (IsLive({expired.token})) GiveUp(expired.slot, TransferError::kDeadline);
-    return true;
+  armed_[expired.slot] = OutboundLane::kNoDeadline;
+  if (expired.slot == kBatchDeadline) {
+    CheckBatchDeadlines(reactor().now());
+  } else {
+    CheckPieceDeadlines(expired.slot, reactor().now());
   }
-  const uint32_t lane = expired.slot - table_.capacity();
-  deadline_armed_[lane] = false;
-  CheckPieceDeadlines(lane, reactor().now());
   return true;
+}
+
+// Once per batch timeout, or nearly so: most batches that were live when it was armed are over.
+void SubmitActor::CheckBatchDeadlines(uint64_t now) {
+  uint64_t next = OutboundLane::kNoDeadline;
+  for (uint32_t index = 0; index < table_.capacity(); ++index) {
+    if (!live_[index]) continue;
+    const uint64_t deadline = table_.at(index).deadline;
+    if (deadline <= now) {
+      GiveUp(index, TransferError::kDeadline);
+    } else {
+      next = std::min(next, deadline);
+    }
+  }
+  Arm(kBatchDeadline, next);
 }
 
 // Starts nothing new of the batch and takes back what can be taken back. What cannot, a slice on

@@ -48,6 +48,7 @@ class SubmitActor : public Actor, private Poller {
   struct Options {
     RoutePlanner::Options routes;
     uint32_t nic_count = 1;
+    uint64_t efficient_bytes = 128 * 1024;  // CopyEngine::efficient_bytes
     uint64_t max_piece_bytes = kSlotBytes;
     uint64_t credit_timeout = 0;  // cycles
     uint64_t piece_timeout = 0;   // cycles
@@ -122,12 +123,13 @@ class SubmitActor : public Actor, private Poller {
   void GiveUp(uint32_t index, TransferError error);
   void DropUnrouted(uint32_t index, TransferError error);
   uint64_t CountBytes(const Batch& batch) const;
+  void Arm(uint32_t slot, uint64_t deadline);
+  void CheckBatchDeadlines(uint64_t now);
 
   // submit_lanes.cc: lanes and direct slices
   void OpenLanes();
   size_t PumpLane(uint32_t lane, uint64_t now);
   bool OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_t now);
-  void ArmPieceDeadline(uint32_t lane, uint64_t deadline);
   void CheckPieceDeadlines(uint32_t lane, uint64_t now);
   void CheckPieceDeadline(uint32_t lane, RingPiece& piece, uint64_t now);
   bool CarriesAbandoned(const RingPiece& piece) const;
@@ -164,9 +166,9 @@ class SubmitActor : public Actor, private Poller {
   std::array<OutboundLane, kLaneCount> lanes_;
   std::array<Outlet, kLaneCount + 1> outlets_;  // the last one is the direct one
   std::array<bool, kLaneCount> closing_{};      // PeerActor waits for LaneClosed
-  // By lane: a deadline is with the watchdog; or this one has to go there and found no room.
-  std::array<bool, kLaneCount> deadline_armed_{};
-  std::array<uint64_t, kLaneCount> deadline_to_arm_;
+  // By slot of ArmDeadline: what the watchdog has, and what has to go there and found no room.
+  std::array<uint64_t, kDeadlineSlots> armed_;
+  std::array<uint64_t, kDeadlineSlots> to_arm_;
   Slab<DirectSlice> direct_{kDirectWindow};
 
   std::vector<bool> live_;       // by batch: started and not over

@@ -49,8 +49,7 @@ bool SubmitActor::OnCloseLane(const CloseLane& close) {
   if (close.end == LaneEnd::kPeerDead) {
     // Its NICs are quiet: whatever it has not completed may go another way.
     book.EachInFlight([&](RingPiece& piece) {
-      if (!piece.completed) piece.status = kRelayLost;
-      piece.completed = true;
+      book.NoteCompleted(piece, kRelayLost);
       SettlePiece(close.lane, piece);
     });
   }
@@ -102,20 +101,14 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
     return false;
   }
   flow.blocked_since = 0;
-  CutPiece(pool_, flow.queue, PieceTarget(book.outstanding_bytes(), options_.max_piece_bytes),
+  CutPiece(pool_, flow.queue,
+           PieceTarget(book.bytes_at_relay(), options_.efficient_bytes, options_.max_piece_bytes),
            &book.NextSlot().content);
   const RingPiece& piece = book.Take(targets_[target].route, now + options_.piece_timeout);
   ++flow.in_flight;
   copy_out.Send({&piece.content, piece.target, piece.sequence, lane, book.generation()});
-  ArmPieceDeadline(lane, piece.deadline);
+  Arm(lane, piece.deadline);
   return true;
-}
-
-// One deadline per lane, that of its oldest piece; later ones are looked at when it has expired.
-void SubmitActor::ArmPieceDeadline(uint32_t lane, uint64_t deadline) {
-  if (deadline_armed_[lane] || deadline == OutboundLane::kNoDeadline) return;
-  deadline_armed_[lane] = deadline_out.TrySend({deadline, lane, table_.capacity() + lane});
-  deadline_to_arm_[lane] = deadline_armed_[lane] ? OutboundLane::kNoDeadline : deadline;
 }
 
 void SubmitActor::CheckPieceDeadlines(uint32_t lane, uint64_t now) {
@@ -124,7 +117,7 @@ void SubmitActor::CheckPieceDeadlines(uint32_t lane, uint64_t now) {
     CheckPieceDeadline(lane, piece, now);
     if (piece.sequence != 0 && piece.deadline > now) next = std::min(next, piece.deadline);
   });
-  ArmPieceDeadline(lane, next);
+  Arm(lane, next);
 }
 
 // Past its deadline a piece is taken back if it can be. If it cannot, or if the relay has answered
@@ -162,13 +155,12 @@ void SubmitActor::TryRevoke(uint32_t lane, RingPiece& piece, DirectReason reason
 bool SubmitActor::OnPieceCopied(const PieceCopied& done) {
   RingPiece* piece = lanes_[done.lane].Find(done.sequence);
   assert(piece != nullptr);
-  piece->copied = true;
+  lanes_[done.lane].NoteCopied(*piece);
   if (done.outcome == CopyOutcome::kRefused) {
     // The sequence will never be published, so the ring cannot go on.
     lanes_[done.lane].Break();
     planner_.CloseLane(done.lane);
-    piece->completed = true;
-    piece->status = kRelayLost;
+    lanes_[done.lane].NoteCompleted(*piece, kRelayLost);
   }
   if (CarriesAbandoned(*piece)) TryRevoke(done.lane, *piece, DirectReason::kPieceRevoked);
   if (piece->sequence != done.sequence) return true;
@@ -192,8 +184,7 @@ bool SubmitActor::OnSliceDone(const SliceDone& done) {
     return true;
   }
   lanes_[done.lane].NoteAnswer(reactor().now());
-  piece->completed = true;
-  piece->status = done.status;
+  lanes_[done.lane].NoteCompleted(*piece, done.status);
   SettlePiece(done.lane, *piece);
   return true;
 }

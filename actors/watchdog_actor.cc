@@ -7,13 +7,13 @@
 namespace railhop {
 
 WatchdogActor::WatchdogActor(std::string name, uint32_t slots)
-    : Actor(std::move(name)), slots_(slots) {
+    : Actor(std::move(name)), deadlines_(slots, kNever) {
   AddPoller(this);
 }
 
 bool WatchdogActor::OnArm(const ArmDeadline& message) {
-  assert(message.slot < slots_.size());
-  slots_[message.slot] = {.deadline = message.deadline, .token = message.token};
+  assert(message.slot < deadlines_.size());
+  deadlines_[message.slot] = message.deadline;
   earliest_ = std::min(earliest_, message.deadline);
   return true;
 }
@@ -22,26 +22,22 @@ size_t WatchdogActor::Poll(uint64_t now) {
   if (now < earliest_ && !blocked_) return 0;
   size_t expired = 0;
   blocked_ = false;
-  earliest_ = ArmDeadline::kDisarmed;
-  for (uint32_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
-    if (slot.deadline <= now) {
-      if (to_submit.TrySend({.token = slot.token, .slot = i})) {
-        slot.deadline = ArmDeadline::kDisarmed;
-        ++expired;
-      } else {
-        blocked_ = true;
-      }
+  earliest_ = kNever;
+  for (uint32_t slot = 0; slot < deadlines_.size(); ++slot) {
+    uint64_t& deadline = deadlines_[slot];
+    if (deadline > now) {
+      earliest_ = std::min(earliest_, deadline);
+    } else if (to_submit.TrySend({.slot = slot})) {
+      deadline = kNever;
+      ++expired;
     } else {
-      earliest_ = std::min(earliest_, slot.deadline);
+      blocked_ = true;
     }
   }
   return expired;
 }
 
-uint64_t WatchdogActor::NextPoll(uint64_t now) {
-  (void)now;
-  static_assert(Poller::kNever == ArmDeadline::kDisarmed);
+uint64_t WatchdogActor::NextPoll(uint64_t) {
   return earliest_;
 }
 

@@ -3,7 +3,7 @@
 // Lives on the control reactor. Nothing ticks: the reactor sleeps until the earliest deadline, and
 // for ever while none is armed. DeadlineExpired leaves in the pass that follows the deadline, so it
 // is late by what the kernel's timer and one pass take. A slot whose message is on its way may be
-// armed anew meanwhile: the token tells the receiver which deadline it was.
+// armed anew meanwhile: the receiver looks at everything that the slot stands for.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +28,10 @@ class WatchdogActor : public Actor, public Poller {
   uint64_t NextPoll(uint64_t now) override;
 
  private:
-  struct Slot {
-    uint64_t deadline = ArmDeadline::kDisarmed;
-    uint64_t token = 0;
-  };
-
-  std::vector<Slot> slots_;
-  // No armed deadline is earlier, passed ones apart. It may be too early itself (that slot was
-  // disarmed or put off): then one look at all slots finds nothing and corrects it.
-  uint64_t earliest_ = ArmDeadline::kDisarmed;
+  std::vector<uint64_t> deadlines_;  // by slot; kNever: not armed
+  // No armed deadline is earlier, passed ones apart. It may be too early itself (that slot was put
+  // off): then one look at all slots finds nothing and corrects it.
+  uint64_t earliest_ = kNever;
   // A deadline has passed and the edge was full: it is tried again on every pass. The reactor is
   // woken when there is room.
   bool blocked_ = false;

@@ -22,7 +22,9 @@ void Actor::AddPort(std::unique_ptr<InPort> port, bool control) {
 
 size_t Actor::DrainPorts(size_t first, size_t end, uint64_t now) {
   size_t messages = 0;
-  for (size_t i = first; i < end; ++i) messages += ports_[i]->Drain(now, &metrics_.queue_wait);
+  for (size_t i = first; i < end; ++i) {
+    if (ports_[i]->Ready()) messages += ports_[i]->Drain(now, &metrics_.queue_wait);
+  }
   return messages;
 }
 

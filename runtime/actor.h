@@ -40,6 +40,13 @@ struct ActorMetrics {
   Histogram service;     // per message, the mean of its drained batch
   std::atomic<uint64_t> messages{0};
   std::atomic<uint64_t> busy_cycles{0};
+
+  // Writer: `handled` messages, or other units of work, took so long together.
+  void AddService(uint64_t cycles, size_t handled) {
+    service.AddMany(cycles / handled, handled);
+    busy_cycles.store(busy_cycles.load(std::memory_order_relaxed) + cycles,
+                      std::memory_order_relaxed);
+  }
 };
 
 class Actor {

@@ -94,6 +94,7 @@ void ActorSystem::Abandon() {
 Reactor* ActorSystem::AddReactor(ReactorOptions options) {
   options.stop_waiter = &stop_waiter_;
   options.clock = options_.clock;
+  options.histograms = options_.histograms;
   reactors_.push_back(std::make_unique<Reactor>(std::move(options)));
   return reactors_.back().get();
 }

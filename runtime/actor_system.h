@@ -55,6 +55,7 @@ class ActorSystem {
  public:
   struct Options {
     size_t stamp_every = 64;  // one message in so many carries its send time
+    bool histograms = true;   // queue waits, service times, busy shares
     CycleClock clock = {};    // manual in deterministic tests
   };
 
@@ -73,6 +74,13 @@ class ActorSystem {
     reactor.AddActor(&added);
     actors_.push_back({std::move(actor), &reactor});
     return added;
+  }
+
+  // Set-up: the order in which actors of one reactor run in a pass; those not named come after, in
+  // the order in which they were added. What an actor sends to one that runs after it is handled in
+  // the same pass.
+  void SetRunOrder(const std::vector<const Actor*>& order) {
+    for (const auto& reactor : reactors_) reactor->SetRunOrder(order);
   }
 
   // Connects `port`, a member of the producing actor `from`, to `Handler` of `to`.

@@ -24,6 +24,8 @@
 
 namespace railhop {
 
+inline constexpr size_t kNoStamps = size_t{1} << 62;  // as `stamp_every`: none but the first
+
 template <Message T>
 class CellRing {
  public:
@@ -36,6 +38,11 @@ class CellRing {
   bool Empty() const {
     return cells_[head_ & mask_].sequence.load(std::memory_order_acquire) != head_ + 1;
   }
+
+  // Consumer. The message at the head is there once this word holds head() + 1.
+  const std::atomic<uint64_t>& head_word() const { return cells_[head_ & mask_].sequence; }
+  // Consumer. The next position to read.
+  uint64_t head() const { return head_; }
 
   // Consumer. The oldest message, or nullptr; Pop() ends it. For consumers without a handler.
   const T* Front() const { return Empty() ? nullptr : &cells_[head_ & mask_].template Load<T>(); }
@@ -95,8 +102,6 @@ class CellRing {
   // Producers. Every position below is read and its handler has returned.
   uint64_t Credit() const { return credit_.load(std::memory_order_acquire); }
   uint64_t mask() const { return mask_; }
-  // Consumer. The next position to read.
-  uint64_t head() const { return head_; }
 
  private:
   size_t StampIndex(uint64_t position) const { return (position & mask_) / (stamp_mask_ + 1); }
@@ -110,7 +115,7 @@ class CellRing {
   const std::unique_ptr<uint64_t[]> stamps_;
 
   alignas(kNoFalseSharing) uint64_t head_ = 0;  // consumer: next position to read
-  uint64_t published_ = 0;                 // consumer: the position it last published
+  uint64_t published_ = 0;                      // consumer: the position it last published
 
   alignas(kNoFalseSharing) std::atomic<uint64_t> credit_{0};  // consumer -> producers
 };

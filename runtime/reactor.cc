@@ -50,6 +50,15 @@ void Reactor::AddActor(Actor* actor) {
   actors_.push_back(actor);
 }
 
+void Reactor::SetRunOrder(const std::vector<const Actor*>& order) {
+  const auto position = [&](const Actor* actor) {
+    return std::find(order.begin(), order.end(), actor) - order.begin();
+  };
+  std::stable_sort(actors_.begin(), actors_.end(),
+                   [&](const Actor* a, const Actor* b) { return position(a) < position(b); });
+  for (size_t i = 0; i < actors_.size(); ++i) actors_[i]->index_ = static_cast<uint32_t>(i);
+}
+
 bool Reactor::on_this_thread() const {
   return current_reactor == this;
 }
@@ -91,16 +100,13 @@ size_t Reactor::RunPass() {
   size_t work = RunControl();
   for (Actor* actor : actors_) {
     const size_t handled = actor->Run(now);
-    if (handled != 0) {
+    if (handled != 0 && options_.histograms) {
       // The clock is read after the messages have been handed on: it costs no latency.
       const uint64_t end = options_.clock.Now();
-      ActorMetrics& metrics = actor->metrics_;
-      metrics.service.AddMany((end - now) / handled, handled);
-      metrics.busy_cycles.store(metrics.busy_cycles.load(std::memory_order_relaxed) + (end - now),
-                                std::memory_order_relaxed);
+      actor->metrics_.AddService(end - now, handled);
       now = end;
-      work += handled;
     }
+    work += handled;
     if (stopping_ != 0) CheckStopped(*actor);
   }
   if (now >= next_events_) {

@@ -38,6 +38,7 @@ struct ReactorOptions {
   // Parked, it looks around at least this often, in case a wake of a foreign process got lost.
   std::chrono::nanoseconds safety_tick = std::chrono::milliseconds(250);
   CycleClock clock = {};          // manual in deterministic tests
+  bool histograms = true;         // service times and busy shares: a clock read per actor with work
   Parker* stop_waiter = nullptr;  // woken each time an actor has stopped
 };
 
@@ -53,6 +54,8 @@ class Reactor {
 
   // Set-up, before Run.
   void AddActor(Actor* actor);
+  // Set-up: see ActorSystem::SetRunOrder.
+  void SetRunOrder(const std::vector<const Actor*>& order);
   // Whether its descriptors could be had. If not, it must not run.
   absl::Status status() const;
 

@@ -32,7 +32,7 @@ class SpscRing : public CellRing<T> {
 
  private:
   alignas(kNoFalseSharing) uint64_t tail_ = 0;  // next position to write
-  uint64_t limit_;                         // first position that may not be written yet
+  uint64_t limit_;                              // first position that may not be written yet
 };
 
 }  // namespace railhop

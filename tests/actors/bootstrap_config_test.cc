@@ -73,6 +73,7 @@ TEST(BootstrapConfigTest, DefaultsAreThoseOfTheDocumentation) {
   EXPECT_EQ(config.slice_size, 65'536U);
   EXPECT_EQ(config.layout, LayoutPreset::kAuto);
   EXPECT_EQ(config.trace_sample_every, 64U);
+  EXPECT_TRUE(config.histograms);
   EXPECT_EQ(config.pxn.inflight_depth, 4U);
   EXPECT_EQ(config.pxn.credit_timeout_ms, 1000U);
   EXPECT_EQ(config.pxn.heartbeat_timeout_ms, 3000U);
@@ -102,7 +103,7 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
     placement { actor: SUBMIT reactor: "a" }
     placement { actor: ENDPOINT reactor: "b" }
     max_batches: 64
-    tracing { sample_every: 1 }
+    tracing { sample_every: 1 histograms: false }
   )");
   ASSERT_EQ(config.nics.size(), 2U);
   EXPECT_EQ(config.nics[0].rail, "east");
@@ -153,6 +154,7 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
   EXPECT_EQ(config.placement[1].actor, ActorKind::kEndpoint);
   EXPECT_EQ(config.max_batches, 64U);
   EXPECT_EQ(config.trace_sample_every, 1U);
+  EXPECT_FALSE(config.histograms);
 }
 
 // --- texts that are refused: each names file and line, what is wrong and what would be right

@@ -46,12 +46,27 @@ TEST_F(OutboundLaneTest, CreditIsEighteenPiecesAndSequencesGrowByOne) {
   }
   EXPECT_FALSE(lane_.HasCredit());
   EXPECT_EQ(lane_.in_flight(), 18u);
-  EXPECT_EQ(lane_.outstanding_bytes(), 1800u);
   Release(2);
   EXPECT_TRUE(lane_.HasCredit());
   EXPECT_EQ(Take(50), 20u);
   EXPECT_FALSE(lane_.HasCredit());
-  EXPECT_EQ(lane_.outstanding_bytes(), 1750u);
+}
+
+// Whichever of the two comes first.
+TEST_F(OutboundLaneTest, KnowsWhatTheRelayHasInHand) {
+  Open();
+  RingPiece* const first = lane_.Find(Take(100));
+  RingPiece* const second = lane_.Find(Take(20));
+  EXPECT_EQ(lane_.bytes_at_relay(), 0u);
+  lane_.NoteCopied(*first);
+  EXPECT_EQ(lane_.bytes_at_relay(), 100u);
+  lane_.NoteCompleted(*second, 0);
+  lane_.NoteCopied(*second);
+  EXPECT_EQ(lane_.bytes_at_relay(), 100u);
+  lane_.NoteCompleted(*first, -4);
+  lane_.NoteCompleted(*first, 0);  // the first answer counts
+  EXPECT_EQ(lane_.bytes_at_relay(), 0u);
+  EXPECT_EQ(first->status, -4);
 }
 
 // The relay may complete in any order, but a slot is free only when all before it are.

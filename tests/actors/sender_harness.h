@@ -116,6 +116,7 @@ class SenderHarness {
                            .own_rails = {"rail0"},
                            .min_relay_bytes = setup.min_relay_bytes},
                 .nic_count = setup.nics,
+                .efficient_bytes = 256 * kKiB,
                 .max_piece_bytes = setup.max_piece_bytes,
                 .credit_timeout = kCreditTimeout,
                 .piece_timeout = kPieceTimeout}),
@@ -264,16 +265,16 @@ class SenderHarness {
   }
   // The batch's deadline passes.
   void Expire(BatchId id) {
-    EXPECT_TRUE(
-        submit.OnDeadlineExpired({.token = id.value, .slot = static_cast<uint32_t>(id.value)}));
+    if (Batch* batch = table.Find(id); batch != nullptr) batch->deadline = 0;
+    EXPECT_TRUE(submit.OnDeadlineExpired({.slot = kBatchDeadline}));
   }
   // The lane's deadline passes, if it is armed and the clock is there; as the watchdog would say.
   bool ExpireLane(uint32_t lane) {
-    const auto found = armed.find(table.capacity() + lane);
+    const auto found = armed.find(lane);
     if (found == armed.end() || found->second.deadline > clock.now()) return false;
     const ArmDeadline arm = found->second;
     armed.erase(found);
-    EXPECT_TRUE(submit.OnDeadlineExpired({.token = arm.token, .slot = arm.slot}));
+    EXPECT_TRUE(submit.OnDeadlineExpired({.slot = arm.slot}));
     return true;
   }
   // Time passes; the actor notices.
@@ -306,7 +307,7 @@ class SenderHarness {
       if (lane == kLaneCount) continue;
       OutboundLane& book = SubmitActorPeer::Lane(submit, lane);
       EXPECT_EQ(book.in_flight(), 0u) << "lane " << lane;
-      EXPECT_EQ(book.outstanding_bytes(), 0u) << "lane " << lane;
+      EXPECT_EQ(book.bytes_at_relay(), 0u) << "lane " << lane;
       if (book.offer() == OutboundLane::Offer::kOpen) {
         EXPECT_TRUE(book.HasCredit());
       }

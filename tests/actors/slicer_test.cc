@@ -78,15 +78,17 @@ TEST_F(SlicerTest, RemovingFromAQueueKeepsTheOrderOfTheRest) {
 // Idle: small pieces, so that copy and send overlap. Backlog: a quarter of it, up to the slot.
 TEST_F(SlicerTest, PiecesGrowWithTheBacklog) {
   constexpr uint64_t kMax = kSlotBytes;
-  EXPECT_EQ(PieceTarget(0, kMax), 256 * kKiB);
-  EXPECT_EQ(PieceTarget(kMiB, kMax), 256 * kKiB);
-  EXPECT_EQ(PieceTarget(2 * kMiB, kMax), 512 * kKiB);
-  EXPECT_EQ(PieceTarget(16 * kMiB, kMax), 4 * kMiB);
-  EXPECT_EQ(PieceTarget(32 * kMiB, kMax), 8 * kMiB);
-  EXPECT_EQ(PieceTarget(1024 * kMiB, kMax), 8 * kMiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, kMax), kMax);
-  EXPECT_EQ(PieceTarget(0, 64 * kKiB), 64 * kKiB);
-  EXPECT_EQ(PieceTarget(kMiB, 64 * kKiB), 64 * kKiB);
+  constexpr uint64_t kEfficient = 128 * kKiB;
+  EXPECT_EQ(PieceTarget(0, kEfficient, kMax), kEfficient);
+  EXPECT_EQ(PieceTarget(512 * kKiB, kEfficient, kMax), kEfficient);
+  EXPECT_EQ(PieceTarget(2 * kMiB, kEfficient, kMax), 512 * kKiB);
+  EXPECT_EQ(PieceTarget(16 * kMiB, kEfficient, kMax), 4 * kMiB);
+  EXPECT_EQ(PieceTarget(32 * kMiB, kEfficient, kMax), 8 * kMiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, kEfficient, kMax), kMax);
+  EXPECT_EQ(PieceTarget(0, kEfficient, 64 * kKiB), 64 * kKiB);
+  EXPECT_EQ(PieceTarget(kMiB, kEfficient, 64 * kKiB), 64 * kKiB);
+  // A copy that costs nothing is never worth a piece of its own.
+  EXPECT_EQ(PieceTarget(0, kMax, kMax), kMax);
 }
 
 TEST_F(SlicerTest, AnEmptyQueueGivesNoPiece) {

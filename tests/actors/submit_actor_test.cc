@@ -375,15 +375,39 @@ TEST_F(SeveralNicsTest, SlicesAlternateOverTheNicsThatQualify) {
 
 // --- Deadline and cancel
 
-TEST_F(DirectTest, ADeadlineIsArmedBeforeAnythingMovesAndDisarmedAtTheEnd) {
-  const BatchId batch = sender_.Submit({Write(0, 0, 10)}, 123456);
-  const auto slot = static_cast<uint32_t>(batch.value);
+TEST_F(DirectTest, TheWatchdogIsToldOfTheEarliestDeadlineAlone) {
+  const auto& armed = sender_.armed[kBatchDeadline].deadline;
+  sender_.Submit({Write(0, 0, 10)}, 5'000'000);
   sender_.Pass();
-  EXPECT_EQ(sender_.armed[slot].deadline, 123456u);
-  EXPECT_EQ(sender_.armed[slot].token, batch.value);
-  sender_.PostAll();
+  EXPECT_EQ(armed, 5'000'000u);
+  sender_.Submit({Write(0, 0, 10)}, 6'000'000);
   sender_.Pass();
-  EXPECT_EQ(sender_.armed[slot].deadline, ArmDeadline::kDisarmed);
+  EXPECT_EQ(armed, 5'000'000u);
+  sender_.Submit({Write(0, 0, 10)}, 4'000'000);
+  sender_.Pass();
+  EXPECT_EQ(armed, 4'000'000u);
+  sender_.RunToEnd();
+}
+
+// One message stands for many batches: those that are late are given up, the next one is armed, and
+// those that are over are nobody's business.
+TEST_F(DirectTest, AtADeadlineAllBatchesAreLookedAt) {
+  const uint64_t now = sender_.clock.now();
+  const BatchId over = sender_.Submit({Write(0, 0, 10)}, now + 100);
+  sender_.RunToEnd();
+  const BatchId late = sender_.Submit(Tiny(100'000), now + 200);
+  const BatchId later = sender_.Submit(Tiny(100'000), now + 300);
+  const BatchId in_time = sender_.Submit(Tiny(10), now + 301);
+  sender_.Advance(300);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.submit.OnDeadlineExpired({.slot = kBatchDeadline}));
+  sender_.Pass();
+  EXPECT_EQ(sender_.armed[kBatchDeadline].deadline, now + 301);
+  sender_.RunToEnd();
+  ExpectCompleted(over, 10);
+  EXPECT_EQ(sender_.State(late), BatchState::kFailed);
+  EXPECT_EQ(sender_.State(later), BatchState::kFailed);
+  ExpectCompleted(in_time, 640);
 }
 
 class SmallDeadlineEdgeTest : public DirectTest {
@@ -391,17 +415,15 @@ class SmallDeadlineEdgeTest : public DirectTest {
   SmallDeadlineEdgeTest() : DirectTest({.pxn = false, .deadline_edge = 2}) {}
 };
 
-TEST_F(SmallDeadlineEdgeTest, ABatchWaitsUntilItsDeadlineCanBeWatched) {
-  const BatchId first = sender_.Submit({Write(0, 0, 10)});
-  const BatchId second = sender_.Submit({Write(0, 0, 10)});
-  const BatchId third = sender_.table.Allocate();
-  sender_.table.Find(third)->requests = {Write(0, 0, 10)};
-  EXPECT_FALSE(sender_.submit.OnBatchCommand({BatchCommand::kSubmit, third}));
+TEST_F(SmallDeadlineEdgeTest, WhatFindsNoRoomIsArmedLater) {
+  for (uint64_t deadline = 900'000; deadline >= 600'000; deadline -= 100'000) {
+    sender_.Submit({Write(0, 0, 10)}, deadline);
+  }
   sender_.Pass();
-  EXPECT_EQ(sender_.posts.size(), 2u);
-  EXPECT_TRUE(sender_.submit.OnBatchCommand({BatchCommand::kSubmit, third}));
+  EXPECT_EQ(sender_.armed[kBatchDeadline].deadline, 800'000u);
+  sender_.Pass();
+  EXPECT_EQ(sender_.armed[kBatchDeadline].deadline, 600'000u);
   sender_.RunToEnd();
-  for (const BatchId batch : {first, second, third}) ExpectCompleted(batch, 10);
 }
 
 TEST_F(DirectTest, AtItsDeadlineWhatIsQueuedEndsAtOnce) {
@@ -722,18 +744,6 @@ TEST_F(DirectTest, AFlushLeavesNobodyWaiting) {
   sender_.PostAll();
   ExpectCompleted(wire, 64);
   EXPECT_EQ(sender_.State(cancelled), BatchState::kCanceled);
-}
-
-TEST_F(SmallDeadlineEdgeTest, AfterAFlushNoBatchIsRefusedForWantOfRoom) {
-  const BatchId first = sender_.Submit({Write(0, 0, 10)});
-  const BatchId second = sender_.Submit({Write(0, 0, 10)});
-  sender_.submit.OnFlush();
-  const BatchId third = sender_.table.Allocate();
-  sender_.table.Find(third)->requests = {Write(0, 0, 10)};
-  EXPECT_TRUE(sender_.submit.OnBatchCommand({BatchCommand::kSubmit, third}));
-  for (const BatchId batch : {first, second, third}) {
-    ExpectFailed(batch, TransferError::kStopping, 0);
-  }
 }
 
 }  // namespace

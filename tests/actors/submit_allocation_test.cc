@@ -115,7 +115,8 @@ class QuietWorld {
     const BatchId late = Submit(2000, round);
     Turn(round % 5 == 0 ? static_cast<int32_t>(RelayStatus::kTransport) : 0);
     submit_.OnBatchCommand({BatchCommand::kCancel, given_up});
-    submit_.OnDeadlineExpired({.token = late.value, .slot = static_cast<uint32_t>(late.value)});
+    table_.Find(late)->deadline = 0;
+    submit_.OnDeadlineExpired({.slot = kBatchDeadline});
     for (int i = 0; i < 200; ++i) Turn(round % 7 == 0 ? -3 : 0);
     // No credit for a while, then a relay that is stuck, then all is well again.
     const BatchId stuck = Submit(3000, round);
@@ -124,7 +125,7 @@ class QuietWorld {
     reactor_.RunPass();
     clock_.Advance(kPieceTimeout);
     reactor_.RunPass();
-    submit_.OnDeadlineExpired({.token = 0, .slot = table_.capacity()});
+    submit_.OnDeadlineExpired({.slot = 0});
     for (int i = 0; i < 200; ++i) Turn(0);
     for (const BatchId id : {good, mixed, given_up, late, stuck}) {
       ended += IsQuiescent(table_.Read(id).state) ? 1 : 0;

@@ -260,7 +260,7 @@ TEST_F(LaneTest, TheDeadlineOfTheNextPieceIsArmedWhenTheFirstHasExpired) {
   const uint64_t started = sender_.clock.now();
   sender_.Advance(100);
   const BatchId second = OnePiece(3);
-  const uint32_t slot = sender_.table.capacity();
+  const uint32_t slot = 0;  // of lane 0
   EXPECT_EQ(sender_.armed[slot].deadline, started + SenderHarness::kPieceTimeout);
   sender_.Answer(0, 2, 0);
   sender_.Advance(SenderHarness::kPieceTimeout - 100);
@@ -283,10 +283,11 @@ class TightDeadlineEdgeTest : public LaneTest {
 TEST_F(TightDeadlineEdgeTest, TheDeadlineOfAPieceIsArmedLaterWhenTheEdgeIsFull) {
   sender_.OpenLane(0);
   const BatchId one = sender_.Submit({Write(0, 0, 100)});
-  const BatchId two = sender_.Submit({Write(500, 500, 100)});  // the edge is full now
+  // An earlier deadline than that of the first: the edge is full now.
+  const BatchId two = sender_.Submit({Write(500, 500, 100)}, SenderHarness::kFar - 1);
   sender_.Pass();
   ASSERT_EQ(sender_.copies.size(), 1u);
-  const uint32_t slot = sender_.table.capacity();
+  const uint32_t slot = 0;  // of lane 0
   EXPECT_FALSE(sender_.armed.contains(slot));
   sender_.Pass();
   ASSERT_TRUE(sender_.armed.contains(slot));

@@ -26,9 +26,7 @@ class Submitter : public Actor {
     ++count;
     return true;
   }
-  void Arm(uint32_t slot, uint64_t deadline, uint64_t token) {
-    arm.Send({.deadline = deadline, .token = token, .slot = slot});
-  }
+  void Arm(uint32_t slot, uint64_t deadline) { arm.Send({.deadline = deadline, .slot = slot}); }
 
   OutPort<ArmDeadline> arm;
   std::vector<DeadlineExpired> expired;
@@ -56,10 +54,10 @@ class WatchdogTest : public testing::Test {
     system_.RunAll();
     system_.RunAll();
   }
-  std::vector<uint64_t> Tokens() const {
-    std::vector<uint64_t> tokens;
-    for (const DeadlineExpired& message : submit_.expired) tokens.push_back(message.token);
-    return tokens;
+  std::vector<uint32_t> Expired() const {
+    std::vector<uint32_t> slots;
+    for (const DeadlineExpired& message : submit_.expired) slots.push_back(message.slot);
+    return slots;
   }
 
   uint64_t now_ = 1'000'000;
@@ -79,8 +77,8 @@ TEST_F(WatchdogTest, NothingArmedNeverWakes) {
   EXPECT_EQ(watchdog_.NextPoll(now_), Poller::kNever);
 }
 
-TEST_F(WatchdogTest, ExpiresOnceAtItsTimeWithSlotAndToken) {
-  submit_.Arm(3, now_ + 1000, 77);
+TEST_F(WatchdogTest, ExpiresOnceAtItsTime) {
+  submit_.Arm(3, now_ + 1000);
   Pass();
   EXPECT_EQ(watchdog_.NextPoll(now_), now_ + 1000);
   now_ += 999;
@@ -90,7 +88,6 @@ TEST_F(WatchdogTest, ExpiresOnceAtItsTimeWithSlotAndToken) {
   Pass();
   ASSERT_EQ(submit_.expired.size(), 1u);
   EXPECT_EQ(submit_.expired[0].slot, 3u);
-  EXPECT_EQ(submit_.expired[0].token, 77u);
   EXPECT_EQ(watchdog_.NextPoll(now_), Poller::kNever);
   now_ += 1'000'000;
   Pass();
@@ -98,8 +95,8 @@ TEST_F(WatchdogTest, ExpiresOnceAtItsTimeWithSlotAndToken) {
 }
 
 TEST_F(WatchdogTest, TheLastDeadlineOfASlotCounts) {
-  submit_.Arm(0, now_ + 100, 1);
-  submit_.Arm(0, now_ + 5000, 2);
+  submit_.Arm(0, now_ + 100);
+  submit_.Arm(0, now_ + 5000);
   Pass();
   now_ += 200;
   Pass();
@@ -108,26 +105,13 @@ TEST_F(WatchdogTest, TheLastDeadlineOfASlotCounts) {
   EXPECT_EQ(watchdog_.NextPoll(now_), now_ + 4800);
   now_ += 4800;
   Pass();
-  EXPECT_EQ(Tokens(), std::vector<uint64_t>{2});
-}
-
-TEST_F(WatchdogTest, ADisarmedSlotDoesNotExpire) {
-  submit_.Arm(1, now_ + 100, 1);
-  submit_.Arm(2, now_ + 300, 2);
-  submit_.Arm(1, ArmDeadline::kDisarmed, 0);
-  Pass();
-  now_ += 200;
-  Pass();
-  EXPECT_TRUE(submit_.expired.empty());
-  now_ += 100;
-  Pass();
-  EXPECT_EQ(Tokens(), std::vector<uint64_t>{2});
+  EXPECT_EQ(Expired(), std::vector<uint32_t>{0});
 }
 
 TEST_F(WatchdogTest, ADeadlineOfThePastExpiresAtOnce) {
-  submit_.Arm(4, 1, 9);
+  submit_.Arm(4, 1);
   Pass();
-  EXPECT_EQ(Tokens(), std::vector<uint64_t>{9});
+  EXPECT_EQ(Expired(), std::vector<uint32_t>{4});
 }
 
 class FullEdgeTest : public WatchdogTest {
@@ -137,7 +121,7 @@ class FullEdgeTest : public WatchdogTest {
 
 TEST_F(FullEdgeTest, WhatDoesNotFitIsKeptAndAsksForNoTimer) {
   submit_.accept = false;
-  for (uint32_t slot = 0; slot < 5; ++slot) submit_.Arm(slot, now_ + 10 + slot, slot);
+  for (uint32_t slot = 0; slot < 5; ++slot) submit_.Arm(slot, now_ + 10 + slot);
   now_ += 100;
   Pass();
   EXPECT_TRUE(submit_.expired.empty());
@@ -145,26 +129,14 @@ TEST_F(FullEdgeTest, WhatDoesNotFitIsKeptAndAsksForNoTimer) {
   EXPECT_EQ(watchdog_.NextPoll(now_), Poller::kNever);
   submit_.accept = true;
   for (int i = 0; i < 10; ++i) Pass();
-  EXPECT_EQ(Tokens(), (std::vector<uint64_t>{0, 1, 2, 3, 4}));
-}
-
-TEST_F(FullEdgeTest, WhatWaitsForRoomCanStillBeDisarmed) {
-  submit_.accept = false;
-  for (uint32_t slot = 0; slot < 5; ++slot) submit_.Arm(slot, now_ + 10, slot);
-  now_ += 100;
-  Pass();
-  submit_.Arm(4, ArmDeadline::kDisarmed, 0);
-  Pass();
-  submit_.accept = true;
-  for (int i = 0; i < 10; ++i) Pass();
-  EXPECT_EQ(Tokens(), (std::vector<uint64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(Expired(), (std::vector<uint32_t>{0, 1, 2, 3, 4}));
 }
 
 // With real threads and a parked control reactor: the timer alone brings the message.
 TEST(WatchdogThreadTest, WakesAParkedReactorForADeadline) {
   class Starter : public Submitter {
    public:
-    void OnStart() override { Arm(0, ReadCycles() + ToCycles(std::chrono::milliseconds(20)), 5); }
+    void OnStart() override { Arm(5, ReadCycles() + ToCycles(std::chrono::milliseconds(20))); }
   };
   ActorSystem system;
   Reactor& data = *system.AddReactor({.name = "submit", .idle = IdlePolicy::kEvent});
@@ -178,7 +150,7 @@ TEST(WatchdogThreadTest, WakesAParkedReactorForADeadline) {
   while (submit.count == 0 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
   system.Stop(std::chrono::seconds(5));
   ASSERT_EQ(submit.expired.size(), 1u);
-  EXPECT_EQ(submit.expired[0].token, 5u);
+  EXPECT_EQ(submit.expired[0].slot, 5u);
 }
 
 }  // namespace

@@ -214,6 +214,22 @@ TEST_F(ReactorTest, AKeptMessageHoldsUpItsOwnEdgeOnly) {
 
 // ---- time ----
 
+TEST(ReactorHistogramsTest, SwitchedOffNothingIsTimed) {
+  Journal journal;
+  HandDrivenSystem hand(/*histograms=*/false);
+  Reactor& reactor = hand.AddReactor("r");
+  Source& source = hand.system().AddActor<Source>(reactor);
+  Sink& sink = hand.system().AddActor<Sink>(reactor, &journal);
+  hand.system().Connect<&Sink::OnItem>(source, source.items, sink);
+  hand.Start();
+  sink.on_message = [&] { hand.clock().Advance(2); };
+  source.items.Send({1});
+  EXPECT_GT(hand.RunAll(), 0U);
+  EXPECT_EQ(sink.metrics().messages.load(), 1U);
+  EXPECT_EQ(sink.metrics().service.Snapshot().Count(), 0U);
+  EXPECT_EQ(sink.metrics().busy_cycles.load(), 0U);
+}
+
 TEST_F(ReactorTest, ServiceTimeIsTheMeanOfTheBatch) {
   ConnectItems();
   Start();
@@ -280,6 +296,24 @@ TEST_F(ReactorTest, PollersGetTheTimeOfThePassAndCountAsService) {
   EXPECT_EQ(polling.metrics().service.Snapshot().Max(), 2U);
   EXPECT_EQ(polling.metrics().messages.load(), 0U);
   EXPECT_EQ(polling.metrics().busy_cycles.load(), 6U);
+}
+
+TEST_F(ReactorTest, ActorsRunInTheOrderThatIsSet) {
+  Journal ran;
+  ScriptedPoller pollers[3];
+  std::vector<const Actor*> actors;
+  for (int i = 0; i < 3; ++i) {
+    pollers[i].poll = [&ran, i] { return ran.push_back(std::to_string(i)), size_t{0}; };
+    actors.push_back(&hand_.system().AddActor<Polling>(back_, &pollers[i]));
+  }
+  hand_.system().SetRunOrder({actors[2], actors[1]});  // and the one not named comes last
+  Start();
+  back_.RunPass();
+  EXPECT_THAT(ran, ElementsAre("2", "1", "0"));
+  // Control messages still find their actor.
+  ASSERT_TRUE(sink_.Post({.kind = ControlMessage::kFirstUserKind}));
+  back_.RunPass();
+  EXPECT_EQ(CountOf("sink control", journal_), 1U);
 }
 
 // ---- credit ----

@@ -19,7 +19,8 @@ namespace railhop {
 class HandDrivenSystem {
  public:
   // Every message is stamped, so that queue waits are complete.
-  HandDrivenSystem() : system_({.stamp_every = 1, .clock = clock_.clock()}) {}
+  explicit HandDrivenSystem(bool histograms = true)
+      : system_({.stamp_every = 1, .histograms = histograms, .clock = clock_.clock()}) {}
 
   ActorSystem& system() { return system_; }
   ManualClock& clock() { return clock_; }

@@ -18,11 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRoot = "/dev/shm";
-constexpr const char* kPrefix = "railhop-demo-";
 
 // "railhop-demo-PID.START_TICKS", so that a later demo can tell whether its owner still lives.
 std::string NameOf(const ProcessIdentity& owner) {
-  return fmt::format("{}{}.{}", kPrefix, owner.pid, owner.start_ticks);
+  return fmt::format("railhop-demo-{}.{}", owner.pid, owner.start_ticks);
 }
 
 std::optional<ProcessIdentity> OwnerOf(const fs::path& path) {
@@ -30,8 +29,7 @@ std::optional<ProcessIdentity> OwnerOf(const fs::path& path) {
   if (lstat(path.c_str(), &entry) != 0 || !S_ISDIR(entry.st_mode)) return std::nullopt;
   ProcessIdentity owner{.uid = entry.st_uid, .pid = 0, .start_ticks = 0};
   const std::string name = path.filename();
-  const std::string format = std::string(kPrefix) + "%d.%lu";
-  if (std::sscanf(name.c_str(), format.c_str(), &owner.pid, &owner.start_ticks) != 2 ||
+  if (std::sscanf(name.c_str(), "railhop-demo-%d.%lu", &owner.pid, &owner.start_ticks) != 2 ||
       name != NameOf(owner)) {
     return std::nullopt;
   }

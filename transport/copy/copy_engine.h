@@ -43,6 +43,9 @@ class CopyEngine {
   virtual ~CopyEngine() = default;
 
   virtual uint32_t stream_count() const = 0;
+  // A job of so many bytes takes so long that what a job costs besides hardly counts: while more is
+  // waiting, smaller ones waste time, and larger ones win nothing.
+  virtual uint64_t efficient_bytes() const = 0;
 
   // Queues a job behind those of its stream. False: the stream's queue is full, nothing happened.
   virtual bool Issue(const CopyJob& job) = 0;

@@ -4,19 +4,6 @@
 
 namespace railhop {
 
-bool RelayLaneReader::HasWork() const {
-  const LaneHeader& header = lane_->header;
-  if (LoadLaneState(header) != LaneState::kReady) return held_;
-  const uint64_t sender_epoch = LoadAcquire(header.sender_epoch);
-  if (sender_epoch == relay_epoch_ || sender_epoch == 0) return held_;
-  if (!held_ || sender_epoch != sender_epoch_) return true;
-  if (quarantined_) return LoadAcquire(side_->claim_count) != claim_count_;
-  if (admitted_epoch_ != sender_epoch_) return !asked_;
-  // Any doorbell but the last one: a claim that started anew has a lower one.
-  const uint64_t doorbell = LoadAcquire(header.doorbell);
-  return doorbell >= next_sequence_ || doorbell != last_doorbell_;
-}
-
 bool RelayLaneReader::SameClaim() const {
   return LoadAcquire(lane_->header.sender_epoch) == sender_epoch_ &&
          LoadAcquire(side_->claim_count) == claim_count_ &&

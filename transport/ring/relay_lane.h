@@ -43,7 +43,18 @@ class RelayLaneReader {
       : lane_(&lane), side_(&side), relay_epoch_(relay_epoch) {}
 
   // Whether Poll would have something to say: two loads of one cache line.
-  bool HasWork() const;
+  bool HasWork() const {
+    const LaneHeader& header = lane_->header;
+    if (LoadLaneState(header) != LaneState::kReady) return held_;
+    const uint64_t sender_epoch = LoadAcquire(header.sender_epoch);
+    if (sender_epoch == relay_epoch_ || sender_epoch == 0) return held_;
+    if (!held_ || sender_epoch != sender_epoch_) return true;
+    if (quarantined_) return LoadAcquire(side_->claim_count) != claim_count_;
+    if (admitted_epoch_ != sender_epoch_) return !asked_;
+    // Any doorbell but the last one: a claim that started anew has a lower one.
+    const uint64_t doorbell = LoadAcquire(header.doorbell);
+    return doorbell >= next_sequence_ || doorbell != last_doorbell_;
+  }
   // The sender announced a piece whose bytes are still being copied: do not sleep long.
   bool HasAnnounced() const {
     return held_ && admitted_epoch_ == sender_epoch_ && !quarantined_ &&
