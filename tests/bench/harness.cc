@@ -35,6 +35,24 @@ std::string Relation(int first, int second, const CoreTopology& topology) {
   return topology.NumaNode(first) == topology.NumaNode(second) ? "other core" : "other NUMA node";
 }
 
+template <class Get>
+std::vector<double> Each(const std::vector<Sample>& samples, Get get) {
+  std::vector<double> values;
+  for (const Sample& sample : samples) values.push_back(get(sample));
+  return values;
+}
+
+// Pair by pair; empty without references.
+template <class Get>
+std::vector<double> Ratios(const std::vector<Sample>& subjects,
+                           const std::vector<Sample>& references, Get get) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < references.size(); ++i) {
+    ratios.push_back(get(subjects[i]) / get(references[i]));
+  }
+  return ratios;
+}
+
 // Three significant digits: more is noise.
 std::string Short(double value) {
   if (value == 0) return "0";
@@ -78,27 +96,32 @@ absl::StatusOr<CorePair> ChooseCores(const std::vector<int>& wished,
 }
 
 Result Measure(const Figure& figure, int pairs, bool control) {
-  std::vector<double> subjects, references, ratios, controls;
+  std::vector<Sample> subjects, references;
+  std::vector<double> controls;
   for (int i = 0; i < pairs; ++i) {
-    double subject = 0, reference = 0;
     const bool subject_first = i % 2 == 0;
-    if (subject_first) subject = figure.subject();
-    if (figure.reference) reference = figure.reference();
-    if (!subject_first) subject = figure.subject();
-    subjects.push_back(subject);
-    if (figure.reference) {
-      references.push_back(reference);
-      ratios.push_back(subject / reference);
+    if (subject_first) subjects.push_back(figure.subject());
+    if (figure.reference) references.push_back(figure.reference());
+    if (!subject_first) subjects.push_back(figure.subject());
+    if (control && figure.reference) {
+      controls.push_back(figure.subject().value / subjects.back().value);
     }
-    if (control && figure.reference) controls.push_back(figure.subject() / subject);
   }
+  const auto value = [](const Sample& sample) { return sample.value; };
   Result result;
-  result.value = Median(subjects);
-  result.reference = Median(references);
+  const std::vector<double> ratios = Ratios(subjects, references, value);
+  result.value = Median(Each(subjects, value));
+  result.reference = Median(Each(references, value));
   result.ratio = Median(ratios);
   result.ratio_low = Quantile(ratios, 0.25);
   result.ratio_high = Quantile(ratios, 0.75);
   if (!controls.empty()) result.control = Median(controls);
+  for (size_t i = 0; i < figure.beside.size(); ++i) {
+    const auto other = [i](const Sample& sample) { return sample.beside.at(i); };
+    result.beside.push_back(Median(Each(subjects, other)));
+    result.reference_beside.push_back(Median(Each(references, other)));
+    result.ratio_beside.push_back(Median(Ratios(subjects, references, other)));
+  }
   result.pairs = pairs;
   return result;
 }
@@ -166,13 +189,18 @@ void Bench::Print(const Figure& figure, const Result& result) {
                          "reference", "unit", "ratio", "quartiles", "goal", "control");
   }
   *out_ << fmt::format(
-               "{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n{:24}{}{}\n", figure.name,
-               Short(result.value), figure.reference ? Short(result.reference) : "-", figure.unit,
-               figure.reference ? Short(result.ratio) : "-",
-               figure.reference ? Short(result.ratio_low) + ".." + Short(result.ratio_high) : "-",
-               figure.goal, result.control ? fmt::format("{:.3f}", *result.control) : "", "",
-               figure.subject_is, figure.reference ? " / " + figure.reference_is : "")
-        << std::flush;
+      "{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n{:24}{}{}\n", figure.name,
+      Short(result.value), figure.reference ? Short(result.reference) : "-", figure.unit,
+      figure.reference ? Short(result.ratio) : "-",
+      figure.reference ? Short(result.ratio_low) + ".." + Short(result.ratio_high) : "-",
+      figure.goal, result.control ? fmt::format("{:.3f}", *result.control) : "", "",
+      figure.subject_is, figure.reference ? " / " + figure.reference_is : "");
+  for (size_t i = 0; i < figure.beside.size(); ++i) {
+    *out_ << fmt::format("{:>22}  {:>10}{:>11}  {:<8}{:>7}\n", figure.beside[i],
+                         Short(result.beside[i]), Short(result.reference_beside[i]), "",
+                         Short(result.ratio_beside[i]));
+  }
+  *out_ << std::flush;
 }
 
 std::string Bench::JsonLine(const Figure& figure, const Result& result) const {
@@ -184,6 +212,12 @@ std::string Bench::JsonLine(const Figure& figure, const Result& result) const {
     line["ratio"] = result.ratio;
     line["ratio_quartiles"] = {result.ratio_low, result.ratio_high};
     line["reference_is"] = figure.reference_is;
+  }
+  for (size_t i = 0; i < figure.beside.size(); ++i) {
+    line["beside"][figure.beside[i]] = {{"value", result.beside[i]}};
+    if (!figure.reference) continue;
+    line["beside"][figure.beside[i]]["reference"] = result.reference_beside[i];
+    line["beside"][figure.beside[i]]["ratio"] = result.ratio_beside[i];
   }
   line["unit"] = figure.unit;
   line["subject_is"] = figure.subject_is;

@@ -19,6 +19,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cpu_placement.h"
@@ -40,6 +41,15 @@ absl::StatusOr<CorePair> ChooseCores(const std::vector<int>& wished,
                                      const std::vector<int>& allowed,
                                      const CoreTopology& topology = CoreTopology());
 
+// One sample: the value that is compared, and what else was measured in the same run.
+struct Sample {
+  Sample(double measured) : value(measured) {}  // NOLINT: a plain number is a sample
+  Sample(double measured, std::vector<double> others)
+      : value(measured), beside(std::move(others)) {}
+  double value = 0;
+  std::vector<double> beside;  // as Figure::beside names them
+};
+
 // One line of the result.
 struct Figure {
   std::string name = {};                           // of the JSON line: "hop.round_trip"
@@ -48,8 +58,10 @@ struct Figure {
   // What the ratio (without a reference: the value) should be: ">= 2"; empty: nothing is promised.
   std::string goal = {};
   std::vector<std::string> includes = {};  // what the time contains
-  std::function<double()> subject = {};    // takes one sample
-  std::function<double()> reference = {};  // empty: a figure without comparison
+  std::vector<std::string> beside =
+      {};  // names of what each sample carries besides: "cpu_s_per_gb"
+  std::function<Sample()> subject = {};    // takes one sample
+  std::function<Sample()> reference = {};  // empty: a figure without comparison
 };
 
 struct Result {
@@ -58,6 +70,8 @@ struct Result {
   double ratio = 0;                      // median of the pairs' ratios
   double ratio_low = 0, ratio_high = 0;  // quartiles of the pairs' ratios
   std::optional<double> control;         // median of subject / subject
+  // Medians of what the samples carry besides, and of their pairs' ratios.
+  std::vector<double> beside, reference_beside, ratio_beside;
   int pairs = 0;
 };
 

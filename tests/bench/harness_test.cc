@@ -62,6 +62,17 @@ TEST_F(MeasureTest, RatioIsTheMedianOfThePairs) {
   EXPECT_FALSE(result.control.has_value());
 }
 
+TEST_F(MeasureTest, WhatIsMeasuredBesideHasMediansOfItsOwn) {
+  Figure figure = Scripted({}, {});
+  figure.beside = {"p99_us"};
+  figure.subject = [i = 0]() mutable { return Sample(1, {std::vector<double>{6, 8, 4}[i++]}); };
+  figure.reference = [i = 0]() mutable { return Sample(1, {std::vector<double>{2, 2, 4}[i++]}); };
+  const Result result = Measure(figure, 3, false);
+  EXPECT_THAT(result.beside, ElementsAre(6));
+  EXPECT_THAT(result.reference_beside, ElementsAre(2));
+  EXPECT_THAT(result.ratio_beside, ElementsAre(3));
+}
+
 TEST_F(MeasureTest, ControlComparesTheSubjectWithItself) {
   const Result result = Measure(Scripted({10, 11}, {5}), 5, true);
   ASSERT_TRUE(result.control.has_value());
