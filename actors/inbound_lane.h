@@ -53,7 +53,7 @@ class InboundLane {
   InboundLane(const ControlBlock& block, SideFile& side, uint64_t relay_epoch, uint32_t number);
 
   // Whether ReadNext would have something to say.
-  bool HasWork() const { return reader_.HasWork(); }
+  bool HasWork() { return reader_.HasWork(); }
   // `*changed_hands`: the pieces that waited are the former sender's and must be dropped now.
   Result ReadNext(uint32_t* record, LanePiece* bad, bool* changed_hands);
 

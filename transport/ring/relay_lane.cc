@@ -14,6 +14,7 @@ void RelayLaneReader::Restart(uint64_t sender_epoch, uint64_t claim_count) {
   held_ = true;
   quarantined_ = false;
   asked_ = false;
+  answered_ = false;
   ++generation_;
   sender_epoch_ = sender_epoch;
   claim_count_ = claim_count;
@@ -34,7 +35,7 @@ LanePoll RelayLaneReader::Poll(DescriptorCopy& copy, LanePiece& piece) {
     held_ = false;
     return LanePoll::kNotReady;
   }
-  if (!held_ || sender_epoch != sender_epoch_ || claim_count != claim_count_) {
+  if (!held_ || sender_epoch != sender_epoch_ || claim_count != claim_count_ || WasCleared()) {
     Restart(sender_epoch, claim_count);
   }
   if (admitted_epoch_ != sender_epoch_) {

@@ -42,13 +42,13 @@ class RelayLaneReader {
   RelayLaneReader(const LaneControl& lane, const SideLane& side, uint64_t relay_epoch)
       : lane_(&lane), side_(&side), relay_epoch_(relay_epoch) {}
 
-  // Whether Poll would have something to say: two loads of one cache line.
-  bool HasWork() const {
+  // Whether Poll would have something to say: a few loads of one cache line.
+  bool HasWork() {
     const LaneHeader& header = lane_->header;
     if (LoadLaneState(header) != LaneState::kReady) return held_;
     const uint64_t sender_epoch = LoadAcquire(header.sender_epoch);
     if (sender_epoch == relay_epoch_ || sender_epoch == 0) return held_;
-    if (!held_ || sender_epoch != sender_epoch_) return true;
+    if (!held_ || sender_epoch != sender_epoch_ || WasCleared()) return true;
     if (quarantined_) return LoadAcquire(side_->claim_count) != claim_count_;
     if (admitted_epoch_ != sender_epoch_) return !asked_;
     // Any doorbell but the last one: a claim that started anew has a lower one.
@@ -87,6 +87,13 @@ class RelayLaneReader {
     uint32_t generation = 0;
   };
 
+  // `completed`, which within a claim only the relay moves, is 0 again: the lane was claimed anew
+  // under the same epoch, by a version-1 sender, which counts no claims.
+  bool WasCleared() {
+    const bool answered = LoadAcquire(lane_->header.completed) != 0;
+    answered_ = answered_ || answered;
+    return answered_ && !answered;
+  }
   // The lane is still held by the claim that was seen.
   bool SameClaim() const;
   void Restart(uint64_t sender_epoch, uint64_t claim_count);
@@ -97,7 +104,8 @@ class RelayLaneReader {
 
   bool held_ = false;
   bool quarantined_ = false;
-  bool asked_ = false;  // kUnknownSender was said
+  bool asked_ = false;     // kUnknownSender was said
+  bool answered_ = false;  // `completed` was seen above 0
   uint32_t generation_ = 0;
   uint64_t sender_epoch_ = 0;
   uint64_t claim_count_ = 0;

@@ -237,6 +237,61 @@ TEST_F(RelayLaneTest, SameEpochClaimedAgainIsNoticedByTheClaimCount) {
   EXPECT_EQ(piece_.generation, before + 1);
 }
 
+// The same by a version-1 sender, which counts no claims: fewer pieces, as many, or more than
+// before.
+TEST_F(RelayLaneTest, SameEpochClaimedAgainByVersionOneIsNoticedByTheClearedLane) {
+  ClaimAndAdmit(kSenderEpoch);
+  for (const uint64_t count : {3, 2, 2, 7, 0, 1}) {
+    for (uint64_t sequence = 1; sequence <= count; ++sequence) Publish(sequence);
+    EXPECT_EQ(reader_.HasWork(), count != 0);
+    for (uint64_t sequence = 1; sequence <= count; ++sequence) {
+      ASSERT_EQ(Poll(), LanePoll::kPiece) << count;
+      ASSERT_EQ(piece_.sequence, sequence) << count;
+      ASSERT_TRUE(writer_.Complete(piece_, RelayStatus::kOk));
+    }
+    EXPECT_EQ(header().completed, count);
+    EXPECT_EQ(Poll(), LanePoll::kIdle);
+    EXPECT_FALSE(reader_.HasWork());
+    Claim(kSenderEpoch, /*counts=*/false);
+    EXPECT_EQ(reader_.HasWork(), count != 0) << "cleared, if there was anything to clear";
+    EXPECT_EQ(Poll(), LanePoll::kIdle);
+  }
+}
+
+// As above, with the look at the cleared lane left out.
+TEST_F(RelayLaneTest, VersionOneClaimAgainWithPiecesAlreadyInItStartsAtOne) {
+  ClaimAndAdmit(kSenderEpoch);
+  for (const uint64_t count : {3, 2, 2, 7}) {
+    for (uint64_t sequence = 1; sequence <= count; ++sequence) Publish(sequence);
+    EXPECT_TRUE(reader_.HasWork());
+    for (uint64_t sequence = 1; sequence <= count; ++sequence) {
+      ASSERT_EQ(Poll(), LanePoll::kPiece) << count;
+      ASSERT_EQ(piece_.sequence, sequence) << count;
+      ASSERT_TRUE(writer_.Complete(piece_, RelayStatus::kOk));
+    }
+    EXPECT_FALSE(reader_.HasWork());
+    Claim(kSenderEpoch, /*counts=*/false);
+  }
+}
+
+// Answers that come out of order leave `completed` at 0 for a while: nothing was cleared.
+TEST_F(RelayLaneTest, LaneWithoutAFirstAnswerWasNotCleared) {
+  ClaimAndAdmit(kSenderEpoch);
+  Publish(1);
+  Publish(2);
+  LanePiece first, second;
+  ASSERT_EQ(reader_.Poll(*copy_, first), LanePoll::kPiece);
+  ASSERT_EQ(reader_.Poll(*copy_, second), LanePoll::kPiece);
+  ASSERT_TRUE(writer_.Complete(second, RelayStatus::kOk));
+  EXPECT_FALSE(reader_.HasWork());
+  EXPECT_EQ(Poll(), LanePoll::kIdle);
+  ASSERT_TRUE(writer_.Complete(first, RelayStatus::kOk));
+  EXPECT_EQ(Poll(), LanePoll::kIdle);
+  Publish(3);
+  ASSERT_EQ(Poll(), LanePoll::kPiece);
+  EXPECT_EQ(piece_.sequence, 3u);
+}
+
 TEST_F(RelayLaneTest, LaneSeenFreeInBetweenRestartsToo) {
   ClaimAndAdmit(kSenderEpoch);
   Publish(1);
