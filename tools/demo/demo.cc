@@ -383,7 +383,7 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   rank->add_option("--config-file", rank_options->config_file)->required();
   rank->add_option("--direct-config-file", rank_options->direct_config_file)->required();
   rank->add_option("--target", rank_options->target)->required();
-  rank->add_option("--wanted-rails", rank_options->wanted_rails)->required();
+  rank->add_option("--wanted-rails", rank_options->wanted_rails);
   rank->add_option("--source-bytes", rank_options->source_bytes)->required();
   rank->callback([=] { *run = [rank_options] { return RunRankProcess(*rank_options); }; });
 }
