@@ -124,7 +124,8 @@ class VersionOneSenderTest(GroupTest):
         for number, spoil in enumerate(bad.values()):
             at = number * size
             pieces.append(piece(target.addresses[1], [(at, size)], spoil))
-            pieces.append(piece(target.addresses[0], [(at, size // 2), (at + size // 2, size // 2)]))
+            halves = [(at, size // 2), (at + size // 2, size // 2)]
+            pieces.append(piece(target.addresses[0], halves))
             expected += ["refused", "delivered"]
         reply = v1.ask("send", rail="sim0", session="decode-0", seed=3, pieces=pieces)
         self.assertEqual(["refused" if status < 0 else "delivered" for status in reply["statuses"]],
@@ -219,6 +220,12 @@ class VersionOneRelayTest(GroupTest):
         self.assertEqual(self.receive_batch(rank)["relayed_bytes"], 0)
         self.assert_arrived(target, 0, 4 * MIB, 9)
         self.assertGreaterEqual(rank.ask("stats")["fallbacks"]["relay lost"], sent - 1)
+        # The next owner of the rail is found and used.
+        self.host.v1("sim1", target, name="v1-sim1-again")
+        rank.ask("attach")
+        self.run_batch(rank, target.addresses[0], [MIB] * 4, 10)
+        self.assertEqual(self.receive_batch(rank)["relayed_bytes"], 4 * MIB)
+        self.assert_arrived(target, 0, 4 * MIB, 10)
 
 
 class DeadVersionOneSenderTest(GroupTest):
@@ -347,7 +354,8 @@ class LayoutTest(GroupTest):
         header = entry.header()
         uid, ticks = os.geteuid(), int(abi.stat_fields(rank.pid)[19])
         check_header(header, entry.path, uid)
-        self.assertEqual(os.path.basename(entry.path), f"peer.{rank.pid}.{ticks}.{header.epoch}.reg")
+        self.assertEqual(os.path.basename(entry.path),
+                         f"peer.{rank.pid}.{ticks}.{header.epoch}.reg")
         self.assertEqual(header._replace(epoch=1, heartbeat=0, arena_handle=b""), (
             0x4D4350584E524547, 1, 448, 8306816, abi.READY, 4, uid, rank.pid, ticks, 1, 0, 7, 18,
             8388608, 1056964608, 64, 0, b"sim0".ljust(256, b"\0"), b"", bytes(32)))

@@ -1,4 +1,4 @@
-"""The processes of an interop test: Railhop ranks and their target (the demo's), version-1 peers."""
+"""The processes of an interop test: the demo's ranks and target, and version-1 peers."""
 
 import json
 import os

@@ -3,9 +3,9 @@
 Written from the page of the ABI alone, not from the C++ headers: where the two disagree, a test of
 interop_test.py fails.
 
-A word goes through a memoryview of native 4- or 8-byte items, so each access is one load or store of
-an aligned word. The page's acquire and release orders are those of x86, where plain accesses have
-them; the tests are skipped on other machines.
+A word goes through a memoryview of native 4- or 8-byte items, so each access is one load or store
+of an aligned word. The page's acquire and release orders are those of x86, where plain accesses
+have them; the tests are skipped on other machines.
 """
 
 import collections

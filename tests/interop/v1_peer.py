@@ -4,11 +4,12 @@ Usage: v1_peer.py REGISTRY_ROOT GROUP RAIL
 
 It publishes an entry, then serves one request a line on standard input with one reply a line:
   {"command": "info"}                                pid, start ticks, epoch, name of the entry
-  {"command": "claim", "rail": R}                    a lane of the peer on rail R; null: no such peer
+  {"command": "claim", "rail": R}                    a lane of the peer on rail R; null: no peer
   {"command": "release", "rail": R}
   {"command": "send", "rail": R, "session": S, "seed": N, "pieces": [P ...]}
-        replies with rail and statuses once all are answered; meanwhile others are served. P: {"plans": [[address, length, offset]...],
-        "spoil": [[offset, format, value] ...]}; the bytes are those of pattern N from `offset` on
+        replies with rail and statuses once all are answered; meanwhile others are served.
+        P: {"plans": [[address, length, offset] ...], "spoil": [[offset, format, value] ...]}; the
+        bytes are those of pattern N from `offset` on
   {"command": "serve", "session": S, "pid": P}       where a session's memory is
   {"command": "hold", "on": B}                       take pieces and never finish them
   {"command": "pause", "on": B}                      look at no lane
@@ -24,7 +25,6 @@ import sys
 import time
 
 import pattern
-import v1_abi as abi
 from v1_registry import Registry, ScanError
 from v1_relay import Relay, TargetMemory
 from v1_sender import Quarantined, Sender
@@ -151,5 +151,4 @@ class Process:
 
 
 if __name__ == "__main__":
-    assert sys.byteorder == "little" and abi.BLOCK_BYTES == 8306816
     Process(*sys.argv[1:]).run()

@@ -1,5 +1,5 @@
-"""The registry of a group as a version-1 process keeps it: no side directory, no owner's mark, locks
-that block, and a scan that one foreign file makes fail.
+"""The registry of a group as a version-1 process keeps it: no side directory, no owner's mark,
+locks that block, and a scan that one foreign file makes fail.
 """
 
 import contextlib
@@ -183,7 +183,7 @@ class Registry:
             entries = self._scan()
             if len(entries) >= MOST_ENTRIES:
                 raise ScanError("the group is full")
-            if any((header.pid, header.start_ticks) == self.owner[1:] for header in entries.values()):
+            if any((entry.pid, entry.start_ticks) == self.owner[1:] for entry in entries.values()):
                 raise ScanError("this process has an entry already")
             self.block.put_u32(abi.STATE_AT, abi.READY)
             _rename_no_replace(self.folder, temporary, self.name)
