@@ -57,10 +57,12 @@ class GroupTest(unittest.TestCase):
             return None if reply["lane"] is None else reply
         return self.host.wait_for(claim, f"a peer on {rail}")
 
-    def run_batch(self, rank, address, lengths, seed):
-        """Starts a batch; receive_batch ends it."""
+    def run_batch(self, rank, address, lengths, seed, gap=0):
+        """Starts a batch; receive_batch ends it. `gap` bytes are left out at the target after each
+        request."""
         rank.ask("fill", bytes=sum(lengths), seed=seed)
-        rank.send("run", relayed=True, address=address, timeout_ms=NEVER_MS, lengths=lengths)
+        rank.send("run", relayed=True, address=address, timeout_ms=NEVER_MS, lengths=lengths,
+                  gap=gap)
 
     def receive_batch(self, rank):
         reply = rank.receive()
@@ -176,6 +178,22 @@ class VersionOneRelayTest(GroupTest):
         self.assertEqual(set(stats["answers"]), {"-1", "0"})
         self.assertGreater(stats["answers"]["0"], 2 * abi.SLOTS)
 
+    def test_pieces_of_many_spans_go_through_a_version_1_relay(self):
+        target = self.host.target(["sim1"], MIB)
+        v1 = self.host.v1("sim1", target)
+        rank = self.host.rank("sim0", wanted="sim1", credit_timeout_ms=NEVER_MS)
+        rank.ask("attach")
+        self.run_batch(rank, target.addresses[0], [100] * 9000, 8, gap=7)
+        self.assertEqual(self.receive_batch(rank)["relayed_bytes"], 900_000)
+        found = TargetMemory(target.pid).read(target.addresses[0], 9000 * 107)
+        sent, before = pattern.words(8, 900_000), pattern.words(0, 9000 * 107)
+        for i in range(9000):
+            at = i * 107
+            self.assertEqual(found[at:at + 107],
+                             sent[i * 100:i * 100 + 100] + before[at + 100:at + 107], i)
+        # The probe was refused; so few pieces show that many spans were packed into one.
+        self.assertLess(v1.ask("stats")["answers"]["0"], 100)
+
     def test_a_relay_with_a_stale_sequence_is_offered_nothing_and_everything_goes_direct(self):
         target = self.host.target(["sim1"], MIB)
         v1 = self.host.v1("sim1", target)
@@ -191,6 +209,7 @@ class VersionOneRelayTest(GroupTest):
         self.host.wait_for(lambda: entry.lane_of(rank.pid) == lane and entry.lane(lane).head == 1,
                            "the probe of the rank")
         v1.ask("pause", on=False)
+        self.host.wait_for(lambda: "did not answer the probe" in rank.log(), "the rank's warning")
         for seed in range(2, 6):
             self.run_batch(rank, target.addresses[0], [MIB // 2, MIB // 2], seed)
             self.assertEqual(self.receive_batch(rank)["relayed_bytes"], 0)
@@ -410,8 +429,10 @@ class LayoutTest(GroupTest):
         # Many entries first, so that the slots' next use has something to clear; full rounds of the
         # ring, so that what is looked at lies in a slot used before.
         for turn in range(2 * abi.SLOTS):
-            self.run_batch(rank, target.addresses[0], [64] * 200, turn)
+            self.run_batch(rank, target.addresses[0], [64] * 200, turn, gap=8)
             self.receive_batch(rank)
+        self.assertGreater(abi.DescriptorHead(*abi.DESCRIPTOR_HEAD.unpack_from(
+            entry.descriptor(0, entry.lane(0).head))).plan_count, 1)
         before = entry.lane(0).head
         v1.ask("hold", on=True)
         self.run_batch(rank, target.addresses[0], [100_000], 77)

@@ -119,12 +119,13 @@ class DemoRank {
   json Run(Side& side, const json& request) {
     std::vector<TransferRequest> requests;
     auto address = request["address"].get<uint64_t>();
+    const uint64_t gap = request.value("gap", uint64_t{0});  // left out at the target after each
     std::byte* source = source_.data();
     for (const json& entry : request["lengths"]) {
       const auto length = entry.get<uint64_t>();
       requests.push_back({Opcode::kWrite, source, side.target, address, length});
       source += length;
-      address += length;
+      address += length + gap;
     }
     const double cpu = CpuSeconds();
     const auto start = std::chrono::steady_clock::now();
