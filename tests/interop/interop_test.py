@@ -255,22 +255,29 @@ class DeadVersionOneSenderTest(GroupTest):
     def setUp(self):
         super().setUp()
         self.target = self.host.target(["sim0"] * 2, self.SIZE)
-        # Two seconds for what a full ring holds.
-        self.rank = self.host.rank("sim0", line_rate=5_000_000)
+        # Two seconds for what a full ring holds; and a lane that was taken over stays so for long
+        # enough to be looked at.
+        self.rank = self.host.rank("sim0", line_rate=5_000_000, lane_grace_ms=3000)
         self.former = self.host.v1("sim1")
+        self.new = self.host.v1("sim2")
         self.lane = self.claim(self.former, "sim0")["lane"]
         self.entry = self.host.entry(self.rank.pid)
         self.send(self.former, 0, 11)
         self.host.wait_for(lambda: self.entry.lane(self.lane).completed >= 1, "the first piece")
+        # So that the rest stays in flight, and the rank does not see at once what comes now.
+        self.rank.stop()
+        self.former.kill()
+        self.answered = self.entry.lane(self.lane).completed
+        self.assertLess(self.answered, 18)
 
     def send(self, v1, area, seed):
         address = self.target.addresses[area]
         v1.send("send", rail="sim0", session="decode-0", seed=seed,
                 pieces=[piece(address, [span]) for span in cut(self.SIZE, [MIB // 2])])
 
-    def assert_served(self, v1):
-        self.send(v1, 1, 22)
-        self.assertEqual(v1.receive()["statuses"], [0] * 18)
+    def assert_new_sender_is_served(self):
+        self.send(self.new, 1, 22)
+        self.assertEqual(self.new.receive()["statuses"], [0] * 18)
         self.assert_arrived(self.target, 1, self.SIZE, 22)
 
     def wrong_pages(self, size):
@@ -281,7 +288,7 @@ class DeadVersionOneSenderTest(GroupTest):
                 if found[at:at + 4096] not in (own[at:at + 4096], before[at:at + 4096])]
 
     def test_the_relay_drains_its_lane_and_another_version_1_sender_gets_it(self):
-        self.former.kill()
+        self.rank.go_on()
         rank_epoch = self.entry.header().epoch
         self.host.wait_for(lambda: self.entry.lane(self.lane).sender_epoch == rank_epoch,
                            "the take-over")
@@ -290,23 +297,17 @@ class DeadVersionOneSenderTest(GroupTest):
         self.host.wait_for(lambda: self.entry.lane(self.lane).state == abi.LANE_FREE, "a free lane")
         self.assertEqual(self.entry.read(abi.lane_at(self.lane), abi.LANE_BYTES).count(0),
                          abi.LANE_BYTES)
-        new = self.host.v1("sim2")
-        self.assertEqual(self.claim(new, "sim0")["lane"], self.lane)
-        self.assert_served(new)
+        self.assertEqual(self.claim(self.new, "sim0")["lane"], self.lane)
+        self.assert_new_sender_is_served()
         self.assertEqual(self.wrong_pages(self.SIZE), [])
 
     def test_a_version_1_claimer_that_comes_before_the_relay_is_served_every_byte(self):
-        new = self.host.v1("sim2")
-        self.rank.stop()  # so that it cannot take the lane over first
-        self.former.kill()
-        answered = self.entry.lane(self.lane).completed
-        self.assertLess(answered, 18)
-        self.assertEqual(self.claim(new, "sim0")["lane"], self.lane)
+        self.assertEqual(self.claim(self.new, "sim0")["lane"], self.lane)
         self.rank.go_on()
-        self.assert_served(new)
+        self.assert_new_sender_is_served()
         # Beyond these the new sender's bytes may land where the dead one's pieces pointed: it
         # fills slots that the NIC still reads, as no relay can keep version 1 from doing.
-        self.assertEqual(self.wrong_pages(answered * MIB // 2), [])
+        self.assertEqual(self.wrong_pages(self.answered * MIB // 2), [])
 
 
 class MixedGroupTest(GroupTest):
