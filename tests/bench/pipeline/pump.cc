@@ -197,6 +197,7 @@ size_t Pump::ReapCompletions() {
 }
 
 size_t Pump::SendQueued() {
+  if (outbound_.mapping == nullptr) return 0;
   size_t work = 0;
   uint32_t request = 0;
   while (work < per_lane_ && outbound_.credit->Available() && TakeQueued(&request)) {

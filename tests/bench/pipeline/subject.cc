@@ -71,12 +71,16 @@ Reply Obey(PipelineSide& side, const PipelineSite& site, const Command& command)
 // A hang, not slowness: the longest sample is a minute.
 constexpr std::chrono::seconds kPatience{120};
 
-absl::StatusOr<Reply> Ask(const std::string& who, int socket, const Command& command) {
+// `needed`: the socket of a process that the answer depends on, or -1.
+absl::StatusOr<Reply> Ask(const std::string& who, int socket, const Command& command,
+                          int needed = -1) {
   Reply reply;
   if (!SendAll(socket, command)) return absl::UnavailableError(who + " is gone");
-  pollfd watched{socket, POLLIN, 0};
+  pollfd watched[] = {{socket, POLLIN, 0}, {needed, 0, 0}};
   const int milliseconds = static_cast<int>(std::chrono::milliseconds(kPatience).count());
-  if (poll(&watched, 1, milliseconds) == 0) {
+  const int ready = poll(watched, 2, milliseconds);
+  if (watched[1].revents != 0) return absl::UnavailableError("what " + who + " needs is gone");
+  if (ready == 0) {
     return absl::DeadlineExceededError(
         fmt::format("{} did not answer within {} s", who, kPatience.count()));
   }
@@ -154,7 +158,8 @@ absl::StatusOr<Subject::Measured> Subject::Run(const LoadOrder& order) {
            CpuTimeOf(sender_.pid).value_or(std::chrono::nanoseconds(0));
   };
   const std::chrono::nanoseconds before = cpu();
-  const auto reply = Ask("the sender of " + name_, sender_.socket, {Command::kRun, order});
+  const auto reply =
+      Ask("the sender of " + name_, sender_.socket, {Command::kRun, order}, relay_.socket);
   if (!reply.ok()) return reply.status();
   const std::chrono::duration<double> used = cpu() - before;
   const auto paused = Ask(relay, relay_.socket, {Command::kPause, {}});
