@@ -360,7 +360,8 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   demo->add_option("--batches", options->batches,
                    "File of batches to replay (default: an inference server's, see tests/data/)")
       ->capture_default_str();
-  demo->add_option("--config", options->config, "Text config that every rank starts from; its name, NICs, directories\n"
+  demo->add_option("--config", options->config,
+                   "Text config that every rank starts from; its name, NICs, directories\n"
                    "and group are replaced by the demo's own")
       ->check(CLI::ExistingFile);
   demo->add_option("--duration", options->duration, "Seconds of replaying; at least one round")
