@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/slicer.h"
+#include "runtime/fault_point.h"
 #include "runtime/fence.h"
 
 namespace railhop {
@@ -56,7 +57,9 @@ bool CopyActor::OnCopyPiece(const CopyPiece& piece) {
     return true;
   }
   mapping.Offer(piece.sequence);
+  RAILHOP_FAULT_POINT("sender.offered");
   DescriptorWriter::Commit(descriptor, piece.sequence);
+  RAILHOP_FAULT_POINT("sender.committed");
   [[maybe_unused]] const bool issued =
       engine_.Issue({.stream = piece.lane,
                      .spans = piece.content->copies,
@@ -85,6 +88,7 @@ void CopyActor::Publish(std::span<const CopyDone> done) {
     if (piece.status != CopyStatus::kOk) continue;
     const uint32_t lane = LaneOf(piece);
     lanes_[lane].mapping->PublishHead(SequenceOf(piece));
+    RAILHOP_FAULT_POINT("sender.head_stored");
     rung_out.Send({SequenceOf(piece), lane});
     lanes |= 1u << lane;
   }

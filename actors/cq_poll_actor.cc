@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/cycle_clock.h"
+#include "runtime/fault_point.h"
 #include "runtime/fence.h"
 #include "runtime/log.h"
 #include "runtime/reactor.h"
@@ -251,6 +252,7 @@ size_t CqPollActor::ScanLane(uint32_t number) {
         TryLoadCompletion(lane.mapping->control().completions[slot], sequence, &status);
     if (state == CompletionState::kPending) continue;
     if (state == CompletionState::kMalformed) status = kMalformedCompletion;
+    RAILHOP_FAULT_POINT("sender.completion_seen");
     if (!slice_out.TrySend({.token = 0, .sequence = sequence, .lane = number, .status = status})) {
       break;
     }

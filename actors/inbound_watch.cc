@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/cycle_clock.h"
+#include "runtime/fault_point.h"
 #include "runtime/log.h"
 
 namespace railhop {
@@ -126,6 +127,7 @@ bool InboundWatch::RunLost(uint32_t number, uint64_t now) {
       RetryAt(now + ToCycles(kLockRetry));
       return false;
     }
+    RAILHOP_FAULT_POINT("relay.lane_taken_over");
   }
   if (!lane.drained) return false;
   if (lane.taken) {
@@ -137,6 +139,7 @@ bool InboundWatch::RunLost(uint32_t number, uint64_t now) {
       RetryAt(now + ToCycles(kLockRetry));
       return false;
     }
+    RAILHOP_FAULT_POINT("relay.lane_freed");
   }
   lane.phase = Phase::kNone;
   lane.retry_at = 0;

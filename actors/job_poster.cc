@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "runtime/fault_point.h"
+
 namespace railhop {
 namespace {
 
@@ -109,6 +111,8 @@ bool JobPoster::PostRequest(uint32_t index) {
        .user_data =
            JobTag{.job = JobTag::Make(index, record.generation), .last = request.last}.ToWord()});
   if (!prepared) return false;
+  if (!record.begun) RAILHOP_FAULT_POINT("relay.first_prepared");
+  if (request.last) RAILHOP_FAULT_POINT("relay.last_prepared");
   record.cutter = cutter;
   endpoint.begun = begun;
   if (!record.begun) --endpoint.waiting;
@@ -180,7 +184,9 @@ bool JobPoster::CloseAll() {
 
 void JobPoster::SubmitTouched() {
   for (size_t i = 0; i < nics_.size(); ++i) {
-    if (touched_[i]) nics_[i]->Submit();
+    if (!touched_[i]) continue;
+    nics_[i]->Submit();
+    RAILHOP_FAULT_POINT("relay.posted");
     touched_[i] = false;
   }
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/cycle_clock.h"
+#include "runtime/fault_point.h"
 #include "runtime/fence.h"
 #include "runtime/log.h"
 #include "transport/staging/host_arena.h"
@@ -132,6 +133,7 @@ absl::Status OutboundPeer::TakeStep(uint64_t now) {
       if (!claim.ok()) return claim.status();
       claim_ = *claim;
       claimed_ = true;
+      RAILHOP_FAULT_POINT("sender.claimed");
       Next(Step::kReserve);
       return absl::OkStatus();
     }
@@ -140,6 +142,7 @@ absl::Status OutboundPeer::TakeStep(uint64_t now) {
     case Step::kMark: {
       absl::Status status = MarkAttached(*mapping_, member_.sender(), claim_.lane, true);
       if (!status.ok()) return status;
+      RAILHOP_FAULT_POINT("sender.attached");
       lane_ = std::make_unique<LaneMapping>(mapping_, claim_, arena_->base());
       if (claim_.reused) {
         next_sequence_ = claim_.first_sequence;
@@ -153,11 +156,13 @@ absl::Status OutboundPeer::TakeStep(uint64_t now) {
     case Step::kUnmark: {
       absl::Status status = MarkAttached(*mapping_, member_.sender(), claim_.lane, false);
       if (!status.ok()) return status;
+      RAILHOP_FAULT_POINT("sender.detached");
       Next(Step::kRelease);
       return absl::OkStatus();
     }
     case Step::kRelease: {
       absl::Status status = ReleaseLane(*mapping_, member_.sender(), claim_.lane);
+      RAILHOP_FAULT_POINT("sender.lane_released");
       if (status.ok()) Forget();
       return status;
     }
@@ -200,6 +205,7 @@ void OutboundPeer::StartProbe(uint64_t now) {
   SendProbe(*lane_, writer, credit);
   FullFence();
   lane_->WakeRelay();
+  RAILHOP_FAULT_POINT("sender.probe_sent");
   phase_ = Phase::kProbing;
   next_sequence_ = claim_.first_sequence + 1;
   probed_at_ = now;
@@ -212,6 +218,7 @@ void OutboundPeer::StartProbe(uint64_t now) {
 void OutboundPeer::CheckProbe(uint64_t now) {
   const SentCompletion answer = answers_->Poll(lane_->control());
   if (IsProbeAnswer(answer)) {
+    RAILHOP_FAULT_POINT("sender.probe_answered");
     phase_ = Phase::kReady;
     late_ = false;
     retry_ = kFirstRetry;

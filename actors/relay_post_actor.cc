@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/cycle_clock.h"
+#include "runtime/fault_point.h"
 #include "runtime/log.h"
 #include "runtime/reactor.h"
 
@@ -142,6 +143,7 @@ Served RelayPostActor::ServePiece(uint32_t lane, uint64_t now) {
     Condemn(piece, RelayStatus::kRevoked);
     return Served::kDropped;
   }
+  RAILHOP_FAULT_POINT("relay.taken");
   StartPiece(lane, record, now);
   return Served::kSent;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "actors/relay_post_actor.h"
+#include "runtime/fault_point.h"
 #include "runtime/reactor.h"
 
 namespace railhop {
@@ -49,6 +50,7 @@ size_t RelayPostActor::ReadLane(uint32_t lane, uint64_t now) {
       case InboundLane::Result::kNothing:
         return pieces;
       case InboundLane::Result::kPiece:
+        RAILHOP_FAULT_POINT("relay.descriptor_read");
         entries += AcceptPiece(lane, record, now);
         break;
       case InboundLane::Result::kBadPiece:
@@ -56,6 +58,7 @@ size_t RelayPostActor::ReadLane(uint32_t lane, uint64_t now) {
         ++entries;
         break;
       case InboundLane::Result::kUnknownSender:
+        RAILHOP_FAULT_POINT("relay.sender_seen");
         news_[lane].seen_epoch = inbound.sender_epoch();
         has_news_ = true;
         return pieces + 1;
@@ -141,6 +144,7 @@ void RelayPostActor::DropPiece(uint32_t lane, uint32_t position) {
 
 bool RelayPostActor::OnSenderAdmitted(const SenderAdmitted& admitted) {
   lanes_[admitted.lane].Admit(admitted.sender_epoch);
+  RAILHOP_FAULT_POINT("relay.sender_admitted");
   return true;
 }
 

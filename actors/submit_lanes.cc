@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/submit_actor.h"
+#include "runtime/fault_point.h"
 #include "runtime/reactor.h"
 #include "transport/ring/side_directory.h"
 
@@ -198,6 +199,7 @@ void SubmitActor::SettlePiece(uint32_t lane, RingPiece& piece) {
   OutboundLane& book = lanes_[lane];
   const bool was_open = book.offer() == OutboundLane::Offer::kOpen;
   book.Release(piece);
+  RAILHOP_FAULT_POINT("sender.slot_released");
   if (!was_open && book.offer() == OutboundLane::Offer::kOpen) planner_.ReopenLane(lane);
   TryForgetLane(lane);
 }

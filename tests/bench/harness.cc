@@ -182,10 +182,13 @@ void Bench::Print(const Figure& figure, const Result& result) {
     return;
   }
   if (figures_ == 0) {
-    *out_ << fmt::format("cores {} and {} ({}{}), {} pairs of {} ms\n\n", cores_.first,
-                         cores_.second, cores_.relation, IsVirtualised() ? ", virtual machine" : "",
-                         options_.pairs, options_.sample.count())
-          << fmt::format("{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n", "figure", "value",
+    if (cores_.first >= 0) {
+      *out_ << fmt::format("cores {} and {} ({}{}), {} pairs of {} ms\n\n", cores_.first,
+                           cores_.second, cores_.relation,
+                           IsVirtualised() ? ", virtual machine" : "", options_.pairs,
+                           options_.sample.count());
+    }
+    *out_ << fmt::format("{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n", "figure", "value",
                          "reference", "unit", "ratio", "quartiles", "goal", "control");
   }
   *out_ << fmt::format(

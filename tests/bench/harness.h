@@ -31,7 +31,7 @@ inline constexpr int kExitCannotMeasure = 77;  // ctest's usual value for "skipp
 
 double Median(std::vector<double> values);
 
-// Two cores and how near they are to each other.
+// Two cores and how near they are to each other; -1: the figures do not depend on cores.
 struct CorePair {
   int first = -1, second = -1;
   std::string relation;  // "same core" | "hyper-thread sibling" | "other core" | "other NUMA node"

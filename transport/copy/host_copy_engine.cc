@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "runtime/fault_point.h"
+
 namespace railhop {
 
 HostCopyEngine::HostCopyEngine(uint32_t streams, uint32_t queue_depth) : streams_(streams) {
@@ -43,9 +45,11 @@ uint64_t HostCopyEngine::Advance(Stream& stream, uint64_t budget) {
         stream.span_offset = 0;
       }
     }
+    RAILHOP_FAULT_POINT("sender.copied");
     if (job.doorbell != nullptr) {
       std::atomic_ref<uint64_t>(*job.doorbell).store(job.sequence, std::memory_order_release);
     }
+    RAILHOP_FAULT_POINT("sender.doorbell_rung");
     ++stream.copied;
     stream.span = 0;
     stream.job_offset = 0;

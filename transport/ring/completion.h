@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "runtime/fault_point.h"
 #include "transport/ring/control_block.h"
 
 namespace railhop {
@@ -31,6 +32,7 @@ enum class CompletionState : uint8_t {
 inline void CommitCompletion(Completion& completion, uint64_t sequence, int32_t status) {
   StoreRelaxed(completion.status, status);
   StoreRelaxed(completion.reserved, 0);
+  RAILHOP_FAULT_POINT("relay.status_written");
   StoreRelease(completion.commit_sequence, sequence);
 }
 

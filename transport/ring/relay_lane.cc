@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/fault_point.h"
+
 namespace railhop {
 
 bool RelayLaneReader::SameClaim() const {
@@ -93,6 +95,7 @@ bool RelayLaneWriter::Complete(const LanePiece& piece, RelayStatus status) {
   if (ahead >= kSlotsPerLane || (done_ >> ahead & 1) != 0) return false;
 
   CommitCompletion(lane_->completions[piece.slot()], piece.sequence, static_cast<int32_t>(status));
+  RAILHOP_FAULT_POINT("relay.completion_committed");
   done_ |= 1u << ahead;
   if ((done_ & 1) == 0) return true;
   while ((done_ & 1) != 0) {
@@ -100,6 +103,7 @@ bool RelayLaneWriter::Complete(const LanePiece& piece, RelayStatus status) {
     ++completed_;
   }
   StoreRelease(header.completed, completed_);
+  RAILHOP_FAULT_POINT("relay.completed_moved");
   return true;
 }
 
