@@ -64,11 +64,16 @@ bool InboundWatch::Accept(uint32_t number, const LaneSender& sender, uint64_t no
   if (sender.identity.uid != geteuid()) return refuse("it belongs to another user");
   RegistryDirectory& directory = member_.self().directory();
   auto process = std::make_unique<WatchedProcess>(*loop_, sender.identity, wake_);
-  const bool dead = IsDead(sender.identity);
+  const Liveness liveness = ProbeLiveness(sender.identity);
+  const bool dead = liveness == Liveness::kDead;
+  if (liveness == Liveness::kEnding) {
+    lane.retry_at = now + ToCycles(kAdmitRetry);
+    return false;
+  }
   if (dead && !directory.IsGone(sender.identity, sender.epoch)) {
     return refuse("it lives in another PID namespace, where its end would not be seen");
   }
-  if (!dead && !IsAlive(sender.identity)) return refuse("/proc does not show whether it lives");
+  if (liveness == Liveness::kUnknown) return refuse("/proc does not show whether it lives");
 
   std::unique_ptr<PeerSide> side;
   if (!dead) {

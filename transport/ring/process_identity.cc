@@ -44,7 +44,6 @@ StatText ReadStat(const std::string& path) {
 struct Observation {
   Liveness liveness = Liveness::kUnknown;
   bool same_process = false;  // the start ticks agree
-  int64_t threads = 0;
 };
 
 Observation Observe(const ProcessIdentity& identity) {
@@ -56,7 +55,8 @@ Observation Observe(const ProcessIdentity& identity) {
   if (!stat.has_value()) return {};
   if (stat->start_ticks != identity.start_ticks) return {.liveness = Liveness::kDead};
   const bool gone = stat->state == 'Z' || stat->state == 'X' || stat->state == 'x';
-  return {gone ? Liveness::kDead : Liveness::kAlive, true, stat->threads};
+  if (!gone) return {Liveness::kAlive, true};
+  return {stat->threads > 1 ? Liveness::kEnding : Liveness::kDead, true};
 }
 
 template <typename T>
@@ -137,9 +137,7 @@ bool ProcessWatch::Ended() {
     ended_ = poll(&entry, 1, 0) > 0;
     return ended_;
   }
-  // A main thread that exited looks like a zombie while other threads of the process live on.
-  const Observation seen = Observe(identity_);
-  ended_ = seen.liveness == Liveness::kDead && (!seen.same_process || seen.threads <= 1);
+  ended_ = IsDead(identity_);
   return ended_;
 }
 

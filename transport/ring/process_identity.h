@@ -35,8 +35,12 @@ std::optional<ProcessStat> ParseProcessStat(std::string_view text);
 
 absl::StatusOr<ProcessIdentity> SelfIdentity();
 
-enum class Liveness : uint8_t { kAlive, kDead, kUnknown };
-// Dead: absent, a zombie, or another process under the same id.
+enum class Liveness : uint8_t {
+  kAlive,
+  kEnding,  // its main thread has ended; others still hold its descriptors
+  kDead,    // absent, a zombie, or another process under the same id
+  kUnknown,
+};
 Liveness ProbeLiveness(const ProcessIdentity& identity);
 
 inline bool IsAlive(const ProcessIdentity& identity) {

@@ -257,7 +257,9 @@ absl::StatusOr<std::shared_ptr<PeerMapping>> Registry::MapPeer(const PeerInfo& p
     return absl::Status(status.code(), fmt::format("cannot map {}/{}: {}", directory_->path(), name,
                                                    std::string(status.message())));
   }
-  entry.visible = IsAlive(entry.header.owner);
+  const Liveness liveness = ProbeLiveness(entry.header.owner);
+  if (liveness == Liveness::kEnding) return absl::NotFoundError("its owner is ending");
+  entry.visible = liveness == Liveness::kAlive;
   if (!entry.visible) {
     return absl::FailedPreconditionError(
         fmt::format("{} is not seen in this PID namespace; it is dead, or lives in another one",

@@ -125,6 +125,7 @@ RegistryDirectory::Verdict RegistryDirectory::Judge(const std::string& name,
   if (header.state > static_cast<uint32_t>(RegistryState::kStopping)) {
     return skip(fmt::format("its state is {}", header.state));
   }
+  if (liveness == Liveness::kEnding) return Verdict::kSkip;  // a look from now it is stale
   if (liveness == Liveness::kDead && !IsMarkHeld(fd->get())) return Verdict::kStale;
   entry->visible = liveness == Liveness::kAlive;
   return header.state == static_cast<uint32_t>(RegistryState::kReady) ? Verdict::kLive

@@ -88,6 +88,7 @@ absl::Status CheckOwner(const SharedMemoryId& id) {
   switch (ProbeLiveness({.uid = geteuid(), .pid = id.pid, .start_ticks = id.start_ticks})) {
     case Liveness::kAlive:
       return absl::OkStatus();
+    case Liveness::kEnding:
     case Liveness::kDead:
       return OwnerGone(id);
     case Liveness::kUnknown:

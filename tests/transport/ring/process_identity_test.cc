@@ -152,8 +152,9 @@ TEST_P(ProcessWatchTest, LivesAsLongAsItsLastThread) {
   });
   ASSERT_NE(child.Await(), 0);
   const ProcessIdentity identity = IdentityOf(child.pid());
-  while (!IsDead(identity)) {
+  while (IsAlive(identity)) {
   }
+  EXPECT_EQ(ProbeLiveness(identity), Liveness::kEnding);
   ProcessWatch watch(identity, GetParam());
   EXPECT_FALSE(watch.Ended());
   child.KillToZombie();

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/transport/ring/ring_test_support.h"
@@ -607,6 +609,38 @@ TEST_F(RegistryTest, MemberInAnotherPidNamespaceIsNotTakenForDead) {
   outer.Tell();
   EXPECT_TRUE(outer.Join());
   EXPECT_TRUE(MustDiscover(*registry).empty());
+}
+
+// As a process does that was killed, for the time its threads take to end.
+TEST_F(RegistryTest, MemberThatIsEndingIsNoNewsAndNoPeer) {
+  const auto registry = MustOpen();
+  Child child([this](const Child::Link& link) {
+    static const Child::Link* shared = nullptr;
+    shared = &link;
+    static Member member;
+    member = *Join(root_.Options(), "r");
+    std::thread([] {
+      shared->Await();
+      _exit(0);
+    }).detach();
+    link.Tell();
+    syscall(SYS_exit, 0);  // the main thread alone
+    return true;
+  });
+  ASSERT_NE(child.Await(), 0);
+  LogCapture log;
+  std::vector<PeerInfo> peers = MustDiscover(*registry);
+  const std::vector<PeerInfo> before = peers;  // the main thread may not have ended yet
+  while (!peers.empty() && peers[0].visible) peers = MustDiscover(*registry);
+  EXPECT_TRUE(peers.empty());
+  for (const PeerInfo& peer : before) {
+    EXPECT_EQ(registry->MapPeer(peer).status().code(), absl::StatusCode::kNotFound);
+  }
+  EXPECT_EQ(PrivateRoot::List(root_.Registry()).size(), 2u) << "its mark is still held";
+  child.KillToZombie();
+  EXPECT_TRUE(MustDiscover(*registry).empty());
+  EXPECT_EQ(PrivateRoot::List(root_.Registry()).size(), 1u);
+  EXPECT_EQ(log.messages().size(), 0u);
 }
 
 // A child that never executes anything must not keep its dead parent looking alive.
