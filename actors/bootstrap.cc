@@ -1,6 +1,7 @@
 #include "actors/bootstrap.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -31,7 +32,15 @@ class RankImpl final : public Rank {
   explicit RankImpl(std::unique_ptr<ActorGraph> graph)
       : graph_(std::move(graph)),
         memory_(graph_->nics(), &graph_->submissions(), graph_->config().host_staging) {}
-  ~RankImpl() override { Stop(kDestructorDrain); }
+  // In a forked child, which has neither the threads nor the shared memory, everything is left
+  // alone: it is the parent's.
+  ~RankImpl() override {
+    if (InForkedChild()) {
+      (void)graph_.release();
+    } else {
+      Stop(kDestructorDrain);
+    }
+  }
 
   absl::Status Start() {
     started_ = std::chrono::steady_clock::now();
@@ -118,11 +127,13 @@ class RankImpl final : public Rank {
   }
 
   void Stop(std::chrono::milliseconds deadline) override {
+    if (InForkedChild()) return;
     memory_.Close();
     graph_->system().Stop(deadline);
   }
 
  private:
+  bool InForkedChild() const { return getpid() != pid_; }
   void Fill(Batch& batch, std::span<const TransferRequest> requests,
             std::chrono::milliseconds timeout) const {
     batch.requests.assign(requests.begin(), requests.end());
@@ -137,7 +148,8 @@ class RankImpl final : public Rank {
     batch.deadline = ReadCycles() + ToCycles(allowed);
   }
 
-  const std::unique_ptr<ActorGraph> graph_;
+  const pid_t pid_ = getpid();
+  std::unique_ptr<ActorGraph> graph_;
   RankMemory memory_;
   std::chrono::steady_clock::time_point started_;
 };

@@ -59,7 +59,8 @@ class Rank : public DataPath {
   virtual bool WaitForRelay(std::string_view rail, std::chrono::milliseconds timeout) = 0;
   virtual RankStats Stats() const = 0;
   // Refuses new work, drains until `deadline` has passed, then fails what is left, and joins.
-  // From any thread, in any state, any number of times; the destructor calls it.
+  // From any thread, in any state, any number of times; the destructor calls it. In a forked child
+  // both do nothing.
   virtual void Stop(std::chrono::milliseconds deadline) = 0;
 };
 
