@@ -123,8 +123,9 @@ absl::Status FaultTrials::Run(const NamedPoint& point, FaultAction action, uint3
 // Keeps both senders at work until the victim is hit.
 absl::Status FaultTrials::Hit(const NamedPoint& point, Player& victim) {
   const bool attached = point.when == PassedWhen::kLeaving || point.when == PassedWhen::kSenderDies;
+  // A lane that is known to be ready may still be one to the victim's life before.
   if (attached) {
-    if (absl::Status status = AwaitLane(sender()); !status.ok()) return status;
+    if (absl::Status status = CheckHealth(sender()); !status.ok()) return status;
   }
   for (auto& player : players_) player->ExpectSuccess(false);
   other_sender().ExpectSuccess(&victim == &sender());

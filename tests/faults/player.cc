@@ -79,6 +79,7 @@ absl::Status Player::Finish() {
 absl::StatusOr<json> Player::Ask(const json& request, milliseconds patience) {
   if (life() != Life::kRuns) return absl::UnavailableError(name_ + " does not run");
   if (absl::Status sent = process_->Send(request); !sent.ok()) return sent;
+  ++asked_;
   ++owed_;
   const auto until = std::chrono::steady_clock::now() + patience;
   while (true) {
@@ -107,14 +108,17 @@ absl::Status Player::Submit(uint32_t slot) {
   const size_t range = RangeOf(slot);
   CheckRange(range);
   sealed_[range] = false;
-  // Before it is asked for: it may happen even if there is no answer.
   batches_[slot] = {.under_way = true, .pending = true, .seed = NextSeed()};
-  return Ask({{"command", "submit"},
-              {"slot", slot},
-              {"seed", batches_[slot].seed},
-              {"address", reinterpret_cast<uint64_t>(Memory(range).data())},
-              {"timeout_ms", kDeadline.count()}})
-      .status();
+  const uint64_t asked = asked_;
+  absl::Status status = Ask({{"command", "submit"},
+                             {"slot", slot},
+                             {"seed", batches_[slot].seed},
+                             {"address", reinterpret_cast<uint64_t>(Memory(range).data())},
+                             {"timeout_ms", kDeadline.count()}})
+                            .status();
+  // Without an answer it is under way all the same, or will be when the process goes on.
+  if (asked_ == asked) batches_[slot] = {};
+  return status;
 }
 
 absl::Status Player::Cancel(uint32_t slot) {
@@ -136,7 +140,7 @@ absl::Status Player::Note(const json& seen) {
   Batch& batch = batches_.at(slot);
   if (!batch.under_way) return absl::OkStatus();
   const auto state = seen["state"].get<std::string>();
-  const auto error = seen["error"].get<std::string>();
+  batch.seen = seen.dump();
   batch.pending = state == "PENDING";
   if (batch.pending) {
     const auto overdue = seen["overdue_ms"].get<int64_t>();
@@ -148,9 +152,8 @@ absl::Status Player::Note(const json& seen) {
     return absl::OkStatus();
   }
   if (success_expected_ && state != "COMPLETED" && !std::exchange(batch.reported, true)) {
-    findings_.Add(
-        &Findings::unhealthy,
-        fmt::format("a batch of {}, which is not concerned, is {} ({})", name_, state, error));
+    findings_.Add(&Findings::unhealthy,
+                  fmt::format("a batch of {}, which is not concerned: {}", name_, batch.seen));
   }
   if (state == "TIMEOUT") return absl::OkStatus();
   const size_t range = RangeOf(slot);
@@ -181,8 +184,8 @@ bool Player::AnyUnderWay() const {
 void Player::ReportStuck(const std::string& when) {
   for (Batch& batch : batches_) {
     if (!batch.under_way) continue;
-    findings_.Add(&Findings::stuck, fmt::format("a batch of {} is {} {}", name_,
-                                                batch.pending ? "PENDING" : "TIMEOUT", when));
+    findings_.Add(&Findings::stuck,
+                  fmt::format("a batch of {} has not ended {}: {}", name_, when, batch.seen));
     batch.under_way = false;
   }
 }

@@ -87,6 +87,7 @@ class Player {
     bool relayed = false;
     bool reported = false;
     uint64_t seed = 0;
+    std::string seen = {};  // the last look at it
   };
 
   size_t RangeOf(uint32_t slot) const { return life_count_ % kLives * kBatchSlots + slot; }
@@ -103,7 +104,8 @@ class Player {
   const std::span<std::byte> memory_;
   Findings& findings_;
   std::optional<ChildProcess> process_;
-  uint32_t owed_ = 0;  // answers
+  uint64_t asked_ = 0;  // requests
+  uint32_t owed_ = 0;   // answers
   uint32_t life_count_ = 0;
   bool delay_excused_ = false;
   bool success_expected_ = false;
