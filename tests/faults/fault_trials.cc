@@ -23,6 +23,7 @@ constexpr seconds kToTheHit{60};  // only a point that is never passed takes so 
 constexpr seconds kToHealth{60};  // until a lane is there and used
 constexpr milliseconds kBetweenLooks{2};
 constexpr uint32_t kLoadedSlots = 4;
+constexpr int kLooksUnderLoad = 20;
 constexpr uint32_t kAfterwards = 4;  // the slot of a batch that is submitted after the fault
 constexpr uint32_t kHealth = 5;      // the slot of batches that show a rank's health
 
@@ -48,18 +49,25 @@ const char* ToString(FaultAction action) {
 
 absl::Status FaultTrials::SetUp() {
   if (absl::Status status = workplace_.Create(); !status.ok()) return status;
+  for (uint32_t i = 0; i < players_.size(); ++i) {
+    players_[i].emplace(i, workplace_.path(), &findings_);
+  }
+  if (absl::Status status = StartTarget(); !status.ok()) return status;
+  return StartAll();
+}
+
+absl::Status FaultTrials::StartTarget() {
   auto target = SimTarget::Create(workplace_.path(), kFaultTarget);
   if (!target.ok()) return target.status();
   target_ = *std::move(target);
-  for (uint32_t i = 0; i < players_.size(); ++i) {
+  for (auto& player : players_) {
     auto memory = target_->AllocateMemory(Player::kMemoryBytes);
     if (!memory.ok()) return memory.status();
-    auto buffer = target_->Register(memory->data(), memory->size(), {"sim1"});
+    auto buffer = target_->Register(memory->data(), memory->size(), {relay().rail()});
     if (!buffer.ok()) return buffer.status();
-    players_[i].emplace(i, workplace_.path(), *memory, &findings_);
+    player->SetMemory(*memory);
   }
-  if (absl::Status status = target_->Publish(); !status.ok()) return status;
-  return StartAll();
+  return target_->Publish();
 }
 
 absl::Status FaultTrials::StartAll() {
@@ -211,7 +219,55 @@ absl::Status FaultTrials::Recover(const NamedPoint& point, FaultAction action, P
   if (sender().life() == Player::Life::kEnded) {
     if (absl::Status status = sender().Start(""); !status.ok()) return status;
   }
+  return CheckHealthOfAll();
+}
+
+absl::Status FaultTrials::LoadForAWhile() {
+  absl::Status loaded;
+  int looks = 0;
+  absl::StatusOr<bool> done = ObserveUntil(kToTheHit, [&] {
+    for (Player* player : {&sender(), &other_sender()}) loaded.Update(player->Load(kLoadedSlots));
+    return !loaded.ok() || ++looks == kLooksUnderLoad;
+  });
+  loaded.Update(done.status());
+  return loaded;
+}
+
+absl::Status FaultTrials::Restart(RankRole role, bool in_order) {
+  Player& victim = role == RankRole::kSender ? sender() : relay();
+  for (auto& player : players_) player->ExpectSuccess(false);
+  other_sender().ExpectSuccess(role == RankRole::kSender);
+  absl::Status status = LoadForAWhile();
+  if (status.ok() && in_order) status = victim.Finish();
+  if (status.ok()) status = AfterKill(victim);
+  if (status.ok()) status = victim.Start("");
+  if (status.ok()) status = CheckHealthOfAll();
+  for (auto& player : players_) player->CheckSealed();
+  return status;
+}
+
+absl::Status FaultTrials::RestartTarget() {
+  for (auto& player : players_) player->ExpectSuccess(false);
+  if (absl::Status status = LoadForAWhile(); !status.ok()) return status;
+  for (auto& player : players_) {
+    player->CheckSealed();
+    player->SetMemory({});
+  }
+  target_.reset();
+  const auto over = [&] { return !sender().AnyUnderWay() && !other_sender().AnyUnderWay(); };
+  if (auto ended = ObserveUntil(kToTheEnd, over); !ended.ok()) return ended.status();
+  for (auto& player : players_) player->ReportStuck("5 s after the target ended");
+  if (absl::Status status = StartTarget(); !status.ok()) return status;
+  // Until a rank has connected to the new target, what it sends there fails.
+  absl::Status status = CheckHealth(sender());
+  if (status.ok()) status = CheckHealth(other_sender());
+  for (auto& player : players_) player->CheckSealed();
+  return status;
+}
+
+absl::Status FaultTrials::CheckHealthOfAll() {
   for (Player* player : {&sender(), &other_sender()}) {
+    player->ExpectSuccess(true);
     if (absl::Status status = CheckHealth(*player); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -221,7 +277,6 @@ absl::Status FaultTrials::Recover(const NamedPoint& point, FaultAction action, P
 absl::Status FaultTrials::CheckHealth(Player& player) {
   const auto until = Clock::now() + kToHealth;
   if (absl::Status status = AwaitLane(player); !status.ok()) return status;
-  player.ExpectSuccess(true);
   do {
     if (absl::Status status = player.Submit(kHealth); !status.ok()) return status;
     absl::StatusOr<bool> ended = ObserveUntil(kToTheEnd, [&] { return !player.AnyUnderWay(); });

@@ -25,6 +25,7 @@
 
 namespace railhop {
 
+enum class RankRole { kSender, kRelay };
 enum class FaultAction { kKill, kStop };
 const char* ToString(FaultAction action);
 
@@ -37,6 +38,10 @@ class FaultTrials {
   // in findings(); an error means that the trial could not be held.
   absl::Status Run(const NamedPoint& point, FaultAction action, uint32_t number);
 
+  // Without a fault point: under load the rank, or the target, ends and is started anew.
+  absl::Status Restart(RankRole role, bool in_order);
+  absl::Status RestartTarget();
+
   const Findings& findings() const { return findings_; }
   // What the ranks have logged.
   std::string Logs() const;
@@ -46,12 +51,15 @@ class FaultTrials {
   Player& relay() { return *players_[1]; }
   Player& other_sender() { return *players_[2]; }
 
+  absl::Status StartTarget();
   absl::Status StartAll();
+  absl::Status LoadForAWhile();
   absl::Status Hit(const NamedPoint& point, Player& victim);
   absl::Status AwaitLane(Player& from);
   absl::Status AfterKill(Player& victim);
   absl::Status AfterStop(Player& victim, uint32_t number);
   absl::Status Recover(const NamedPoint& point, FaultAction action, Player& victim);
+  absl::Status CheckHealthOfAll();
   absl::Status CheckHealth(Player& player);
   // Looks at all that run until `done` holds. False: `patience` ended first.
   template <class Done>

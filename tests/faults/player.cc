@@ -34,12 +34,16 @@ void Findings::Add(uint64_t Findings::*count, std::string text) {
   texts.push_back(std::move(text));
 }
 
-Player::Player(uint32_t number, std::string folder, std::span<std::byte> memory, Findings* findings)
+Player::Player(uint32_t number, std::string folder, Findings* findings)
     : number_(number),
       name_(fmt::format("rank {}", number)),
       folder_(std::move(folder)),
-      memory_(memory),
       findings_(*findings) {}
+
+void Player::SetMemory(std::span<std::byte> memory) {
+  memory_ = memory;
+  sealed_ = {};
+}
 
 Player::Life Player::life() const {
   if (!process_.has_value() || process_->pid() <= 0) return Life::kEnded;
@@ -157,7 +161,7 @@ absl::Status Player::Note(const json& seen) {
   }
   if (state == "TIMEOUT") return absl::OkStatus();
   const size_t range = RangeOf(slot);
-  if (state == "COMPLETED") {
+  if (state == "COMPLETED" && !memory_.empty()) {
     const int64_t at = FindMismatch(Memory(range), batch.seed);
     if (at >= 0) {
       findings_.Add(&Findings::wrong_or_late,
@@ -195,6 +199,7 @@ void Player::CheckSealed() {
 }
 
 void Player::Seal(size_t range) {
+  if (memory_.empty()) return;
   const std::span<std::byte> memory = Memory(range);
   std::memset(memory.data(), static_cast<int>(kSentinel), memory.size());
   sealed_[range] = true;

@@ -39,8 +39,10 @@ class Player {
   static constexpr uint64_t kMemoryBytes = kLives * kBatchSlots * kBatchBytes;
   static constexpr std::chrono::milliseconds kDeadline{1'000};  // of a batch
 
-  // `memory`: kMemoryBytes of the target's. `findings` outlives the player.
-  Player(uint32_t number, std::string folder, std::span<std::byte> memory, Findings* findings);
+  // `findings` outlives the player.
+  Player(uint32_t number, std::string folder, Findings* findings);
+  // kMemoryBytes of the target's; none: the target is away, and what completes is not looked at.
+  void SetMemory(std::span<std::byte> memory);
 
   const std::string& name() const { return name_; }
   std::string rail() const { return "sim" + std::to_string(number_); }
@@ -101,7 +103,7 @@ class Player {
   const uint32_t number_;
   const std::string name_;
   const std::string folder_;
-  const std::span<std::byte> memory_;
+  std::span<std::byte> memory_;
   Findings& findings_;
   std::optional<ChildProcess> process_;
   uint64_t asked_ = 0;  // requests
