@@ -1,0 +1,173 @@
+// The degrade table, the rows that switch PXN off for a whole rank: whatever is wrong, the rank
+// runs, everything goes direct, and one warning says why. The other rows: docs/degrade.md.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <functional>
+
+#include "actors/bootstrap_settings.h"
+#include "runtime/log.h"
+#include "tests/actors/rank_support.h"
+
+namespace railhop {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class DegradeTest : public RankTest {
+ protected:
+  DegradeTest() {
+    previous_ = SetLogSink([this](LogLevel level, std::string_view message) {
+      if (level != LogLevel::kInfo) warnings_.emplace_back(message);
+    });
+  }
+  ~DegradeTest() override { SetLogSink(previous_); }
+
+  // A write that would be relayed, were PXN on.
+  void ExpectDirectWithOneWarning(const std::string& config, const std::string& words) {
+    const Target target = MakeTarget("decode", 4096, "sim1");
+    std::vector<std::byte> memory = Pattern(4096, 1);
+    const auto rank = Make(config);
+    ASSERT_NE(rank, nullptr);
+    Register(*rank, memory);
+    const BatchStatus status =
+        Run(*rank, {{Opcode::kWrite, memory.data(), Open(*rank, "decode"),
+                     reinterpret_cast<uint64_t>(target.memory.data()), memory.size()}});
+    EXPECT_EQ(status.state, BatchState::kCompleted);
+    EXPECT_EQ(status.bytes, memory.size());
+    EXPECT_EQ(status.relayed_bytes, 0U);
+    EXPECT_TRUE(std::equal(memory.begin(), memory.end(), target.memory.begin()));
+    EXPECT_THAT(warnings_, ElementsAre(HasSubstr(words)));
+    EXPECT_THAT(rank->pxn_off_reason(), HasSubstr(words));
+    EXPECT_FALSE(rank->WaitForRelay("sim1", std::chrono::milliseconds(0)));
+  }
+
+  std::string GroupDirectory() const {
+    return fmt::format("{}/mooncake-pxn-{}-test.host", folder_, geteuid());
+  }
+  std::string SideDirectoryPath() const {
+    return fmt::format("{}/railhop-{}-test.host", folder_, geteuid());
+  }
+
+  std::vector<std::string> warnings_;
+
+ private:
+  LogSink previous_;
+};
+
+TEST_F(DegradeTest, PxnNotAskedForIsNoNews) {
+  const Target target = MakeTarget("decode", 64, "sim1");
+  std::vector<std::byte> memory = Pattern(64, 1);
+  const auto rank = Make(Config(0, kFast));
+  Register(*rank, memory);
+  const BatchStatus status =
+      Run(*rank, {{Opcode::kWrite, memory.data(), Open(*rank, "decode"),
+                   reinterpret_cast<uint64_t>(target.memory.data()), memory.size()}});
+  EXPECT_EQ(status.state, BatchState::kCompleted);
+  EXPECT_EQ(status.relayed_bytes, 0U);
+  EXPECT_THAT(warnings_, ElementsAre());
+}
+
+// --- bad configuration: each variable
+
+class BadVariableTest : public DegradeTest, public testing::WithParamInterface<PxnSetting> {
+ protected:
+  ~BadVariableTest() override { unsetenv(GetParam().environment); }
+  static const char* BadValue(PxnSetting::Type type) {
+    switch (type) {
+      case PxnSetting::Type::kBool:
+        return "perhaps";
+      case PxnSetting::Type::kNumber:
+        return "-1";
+      case PxnSetting::Type::kGroupId:
+        return "a/b";
+      case PxnSetting::Type::kRailMap:
+        break;
+    }
+    return "[\"sim0\"]";
+  }
+};
+
+TEST_P(BadVariableTest, SwitchesPxnOff) {
+  ASSERT_EQ(setenv(GetParam().environment, BadValue(GetParam().type), 1), 0);
+  ExpectDirectWithOneWarning(Relaying(0, kFast), GetParam().environment);
+}
+
+std::vector<PxnSetting> Variables() {
+  std::vector<PxnSetting> variables;
+  for (const PxnSetting& setting : PxnSettings()) {
+    if (setting.environment != nullptr) variables.push_back(setting);
+  }
+  return variables;
+}
+INSTANTIATE_TEST_SUITE_P(EachVariable, BadVariableTest, testing::ValuesIn(Variables()),
+                         [](const auto& tested) { return std::string(tested.param.environment); });
+
+// --- rails
+
+TEST_F(DegradeTest, OneRailNameTwice) {
+  ExpectDirectWithOneWarning(Relaying(0, kFast, "nics { name: \"sim7\" rail: \"sim0\" sim {} }"),
+                             "sim0");
+}
+
+TEST_F(DegradeTest, ZeroRails) {
+  const auto rank = Make(fmt::format(
+      "name: \"r\" registry_root: \"{}\" pxn {{ enable: true group_id: \"test\" }}", folder_));
+  ASSERT_NE(rank, nullptr);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("PXN is off")));
+  EXPECT_NE(rank->pxn_off_reason(), "");
+}
+
+// --- registry, lock, side directory, arena
+
+TEST_F(DegradeTest, RegistryRootThatIsNotThere) {
+  ExpectDirectWithOneWarning(
+      fmt::format(
+          "{} registry_root: \"/nowhere\"\n",
+          fmt::format("name: \"r\" sim_directory: \"{}\" nics {{ name: \"sim0\" sim {{}} }} "
+                      "pxn {{ enable: true group_id: \"test\" }}",
+                      folder_)),
+      "/nowhere");
+}
+
+TEST_F(DegradeTest, RegistryDirectoryThatOthersMayEnter) {
+  ASSERT_EQ(mkdir(GroupDirectory().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(GroupDirectory().c_str(), 0755), 0);  // whatever the umask
+  ExpectDirectWithOneWarning(Relaying(0, kFast), GroupDirectory());
+}
+
+TEST_F(DegradeTest, LockThatIsALink) {
+  ASSERT_EQ(mkdir(GroupDirectory().c_str(), 0700), 0);
+  ASSERT_EQ(symlink("/dev/null", (GroupDirectory() + "/.lock").c_str()), 0);
+  ExpectDirectWithOneWarning(Relaying(0, kFast), ".lock");
+}
+
+TEST_F(DegradeTest, SideDirectoryThatIsAFile) {
+  std::ofstream(SideDirectoryPath()) << "x";
+  ExpectDirectWithOneWarning(Relaying(0, kFast), SideDirectoryPath());
+}
+
+TEST_F(DegradeTest, NoMemoryForTheArena) {
+  // The arena is a file of 1008 MiB, as far as limits are concerned; nothing else is that large.
+  const auto previous = signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{.rlim_cur = rlim_t{256} << 20, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  ExpectDirectWithOneWarning(Relaying(0, kFast), "arena");
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, previous);
+}
+
+TEST_F(DegradeTest, ASecondEngineInOneProcess) {
+  const auto first = Make(Relaying(0, kFast));
+  ASSERT_EQ(first->pxn_off_reason(), "");
+  ExpectDirectWithOneWarning(Relaying(2, kFast), "process");
+}
+
+}  // namespace
+}  // namespace railhop
