@@ -75,20 +75,20 @@ absl::Status FaultTrials::StartAll() {
     if (absl::Status status = player->Start(""); !status.ok()) return status;
   }
   for (Player* player : {&sender(), &other_sender()}) {
-    if (absl::Status status = AwaitLane(*player); !status.ok()) return status;
+    if (absl::Status status = AwaitLane(*player, relay()); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status FaultTrials::AwaitLane(Player& from) {
+absl::Status FaultTrials::AwaitLane(Player& from, const Player& to) {
   absl::StatusOr<json> reply = from.Ask({{"command", "wait_relay"},
-                                         {"rail", relay().rail()},
+                                         {"rail", to.rail()},
                                          {"timeout_ms", milliseconds(kToHealth).count()}},
                                         2 * kToHealth);
   if (!reply.ok()) return reply.status();
   if ((*reply)["ready"].get<bool>()) return absl::OkStatus();
-  return absl::DeadlineExceededError(fmt::format("{} has no lane to {} after {} s", from.name(),
-                                                 relay().name(), kToHealth.count()));
+  return absl::DeadlineExceededError(
+      fmt::format("{} has no lane to {} after {} s", from.name(), to.name(), kToHealth.count()));
 }
 
 template <class Done>
@@ -134,6 +134,7 @@ absl::Status FaultTrials::Hit(const NamedPoint& point, Player& victim) {
   // A lane that is known to be ready may still be one to the victim's life before.
   if (attached) {
     if (absl::Status status = CheckHealth(sender()); !status.ok()) return status;
+    if (absl::Status status = AwaitLane(sender(), other_sender()); !status.ok()) return status;
   }
   for (auto& player : players_) player->ExpectSuccess(false);
   other_sender().ExpectSuccess(&victim == &sender());
@@ -276,7 +277,7 @@ absl::Status FaultTrials::CheckHealthOfAll() {
 // A batch of the player goes through the relay, whole. Its first ones may go direct.
 absl::Status FaultTrials::CheckHealth(Player& player) {
   const auto until = Clock::now() + kToHealth;
-  if (absl::Status status = AwaitLane(player); !status.ok()) return status;
+  if (absl::Status status = AwaitLane(player, relay()); !status.ok()) return status;
   do {
     if (absl::Status status = player.Submit(kHealth); !status.ok()) return status;
     absl::StatusOr<bool> ended = ObserveUntil(kToTheEnd, [&] { return !player.AnyUnderWay(); });

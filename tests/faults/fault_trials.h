@@ -55,7 +55,7 @@ class FaultTrials {
   absl::Status StartAll();
   absl::Status LoadForAWhile();
   absl::Status Hit(const NamedPoint& point, Player& victim);
-  absl::Status AwaitLane(Player& from);
+  absl::Status AwaitLane(Player& from, const Player& to);
   absl::Status AfterKill(Player& victim);
   absl::Status AfterStop(Player& victim, uint32_t number);
   absl::Status Recover(const NamedPoint& point, FaultAction action, Player& victim);
