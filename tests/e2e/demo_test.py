@@ -130,6 +130,9 @@ class DemoTest(unittest.TestCase):
                      '{"batches": [{"name": "x", "lengths": [-1]}]}',
                      '{"batches": [{"name": "x", "lengths": [0]}]}',
                      '{"batches": [{"name": "x", "lengths": []}]}',
+                     '{"batches": [{"name": "x\\u001b[31m", "lengths": [8]}]}',
+                     '{"batches": [{"name": "", "lengths": [8]}]}',
+                     '{"batches": [{"name": "x", "lengths": [8]}, {"name": "x", "lengths": [9]}]}',
                      '{"batches": [{"name": "x", "count": 2, "lengths": [8]}]}',
                      '{"batches": [{"name": "x", "total": 9, "lengths": [8]}]}',
                      '{"batches": [{"name": "x", "lengths": [99999999999999999999]}]}'):
@@ -148,6 +151,22 @@ class DemoTest(unittest.TestCase):
             with self.subTest(text=text):
                 config = self.write("rank.textproto", text)
                 self.assert_fails_saying(self.run_demo("--config", config), f"{config}:{line}:")
+
+    def test_names_a_bad_pxn_value_of_the_config_by_file_and_line(self):
+        for value in ('group_id: "a/b"', "credit_timeout_ms: 0", 'rail_map: "[1]"'):
+            with self.subTest(value=value):
+                config = self.write("rank.textproto", "# first\npxn { enable: true " + value + " }\n")
+                self.assert_fails_saying(self.run_demo("--config", config), f"{config}:2:")
+
+    def test_refuses_files_that_never_end(self):
+        self.assert_fails_saying(self.run_demo(batches="/dev/zero"), "/dev/zero", "--batches")
+        self.assert_fails_saying(self.run_demo("--config", "/dev/zero"), "/dev/zero", "--config")
+
+    def test_says_that_its_tables_could_not_be_written(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run(self.command(), stdout=full, stderr=subprocess.PIPE, text=True,
+                                  timeout=TIMEOUT_S, check=False)
+        self.assert_fails_saying(done, "standard output")
 
     def test_refuses_two_layouts(self):
         config = self.write("rank.textproto", 'reactors { name: "data" }\n')

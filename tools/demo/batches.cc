@@ -2,17 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <utility>
+
+#include "tools/demo/read_file.h"
 
 namespace railhop {
 namespace {
 
 constexpr uint64_t kMaxBatchBytes = uint64_t{8} << 30;
 constexpr size_t kMaxRequests = 100'000;
+constexpr size_t kMaxFileBytes = size_t{64} << 20;
+constexpr size_t kMaxNameBytes = 64;
 
 // Odd multiplier: neighbouring words differ in all bytes, and no two offsets below 2^63 agree.
 uint64_t PatternWord(uint64_t seed, uint64_t index) {
@@ -25,6 +28,14 @@ absl::StatusOr<KvBatch> ParseBatch(const nlohmann::json& json) {
     return absl::InvalidArgumentError("a batch needs a \"name\" and an array \"lengths\"");
   }
   KvBatch batch{.name = json["name"].get<std::string>(), .lengths = {}};
+  // It is shown on terminals.
+  const bool printable = std::all_of(batch.name.begin(), batch.name.end(),
+                                     [](unsigned char c) { return c >= ' ' && c != 0x7F; });
+  if (batch.name.empty() || batch.name.size() > kMaxNameBytes || !printable) {
+    return absl::InvalidArgumentError(
+        fmt::format("the name {} of a batch is not 1 to {} printable characters",
+                    json["name"].dump(), kMaxNameBytes));
+  }
   if (json["lengths"].empty() || json["lengths"].size() > kMaxRequests) {
     return absl::InvalidArgumentError(
         fmt::format("batch \"{}\" has {} lengths; 1 to {} can be replayed", batch.name,
@@ -62,14 +73,10 @@ absl::StatusOr<KvBatch> ParseBatch(const nlohmann::json& json) {
 absl::StatusOr<std::vector<KvBatch>> ReadBatches(const std::string& path) {
   std::string text = DefaultBatches();
   if (!path.empty()) {
-    std::ifstream file(path);
-    std::ostringstream content;
-    content << file.rdbuf();
-    text = content.str();
-    if (!file || !content) {
-      return absl::NotFoundError(
-          fmt::format("the batch file {} cannot be read; give another with --batches", path));
-    }
+    absl::StatusOr<std::string> content =
+        ReadWholeFile(path, kMaxFileBytes, "the batch file", "--batches");
+    if (!content.ok()) return content.status();
+    text = *std::move(content);
   }
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("batches") || !json["batches"].is_array() ||
@@ -82,6 +89,11 @@ absl::StatusOr<std::vector<KvBatch>> ReadBatches(const std::string& path) {
     absl::StatusOr<KvBatch> batch = ParseBatch(entry);
     if (!batch.ok()) {
       return absl::InvalidArgumentError(path + ": " + std::string(batch.status().message()));
+    }
+    const auto same = [&](const KvBatch& other) { return other.name == batch->name; };
+    if (std::any_of(batches.begin(), batches.end(), same)) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}: two batches are named \"{}\"", path, batch->name));
     }
     batches.push_back(*std::move(batch));
   }

@@ -152,8 +152,8 @@ class Demo {
     for (size_t kind = 0; kind < report_.kinds.size(); ++kind) {
       for (const bool relayed : {round % 2 == 0, round % 2 != 0}) {
         progress_.Show(fmt::format("{:.0f} of {:.0f} s; round {}, batch {} of {}: {} {} ...",
-                                   Elapsed(), options_.duration, round + 1, kind + 1,
-                                   report_.kinds.size(), report_.kinds[kind].batch.name,
+                                   Elapsed(), std::max(Elapsed(), options_.duration), round + 1,
+                                   kind + 1, report_.kinds.size(), report_.kinds[kind].batch.name,
                                    relayed ? "relayed" : "direct"));
         absl::StatusOr<DemoRun> run = RunOnce(report_.kinds[kind].batch, relayed);
         if (!run.ok()) return run.status();
@@ -318,6 +318,10 @@ int RunDemo(const DemoOptions& options) {
     return InterruptedBy() != 0 ? 128 + InterruptedBy() : 1;
   }
   PrintTables(report, std::cout);
+  if (!std::cout.flush()) {
+    std::cerr << "railhop demo: the tables cannot be written to standard output\n";
+    return 1;
+  }
   if (options.json.empty()) return 0;
   std::ofstream file(options.json);
   WriteJsonLines(report, file);

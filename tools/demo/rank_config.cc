@@ -6,15 +6,16 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "actors/bootstrap_config.h"
 #include "actors/bootstrap_layout.h"
 #include "proto/runtime_config.pb.h"
+#include "tools/demo/read_file.h"
 
 namespace railhop {
 namespace {
+
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 // The protobuf parser would log what LoadRankConfig reports better.
 class NoLog : public google::protobuf::io::ErrorCollector {
@@ -35,26 +36,26 @@ absl::Status CheckBase(const RankConfigFacts& facts, std::string text,
   RankConfig config;
   ResolvedLayout layout;
   std::string error;
-  if (LoadRankConfig(text, facts.base_config, std::getenv, &config, &error) &&
-      ResolveLayout(config, DetectHostCores(), &layout, &error)) {
-    return absl::OkStatus();
+  if (!LoadRankConfig(text, facts.base_config, std::getenv, &config, &error) ||
+      !ResolveLayout(config, DetectHostCores(), &layout, &error)) {
+    return absl::InvalidArgumentError(error);
   }
-  return absl::InvalidArgumentError(error);
+  // A rank would only go direct then, and a demo of relaying has nothing to show.
+  if (config.pxn.off_reason.starts_with(facts.base_config + ":")) {
+    return absl::InvalidArgumentError(config.pxn.off_reason);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadBase(const RankConfigFacts& facts, proto::RankConfig* config) {
-  std::ifstream file(facts.base_config);
-  std::ostringstream content;
-  content << file.rdbuf();
-  if (!file) {
-    return absl::NotFoundError(
-        fmt::format("the config {} cannot be read; give another with --config", facts.base_config));
-  }
+  const absl::StatusOr<std::string> content =
+      ReadWholeFile(facts.base_config, kMaxConfigBytes, "the config", "--config");
+  if (!content.ok()) return content.status();
   NoLog quiet;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&quiet);
-  parser.ParseFromString(content.str(), config);
-  return CheckBase(facts, content.str(), *config);
+  parser.ParseFromString(*content, config);
+  return CheckBase(facts, *content, *config);
 }
 
 }  // namespace
