@@ -7,9 +7,7 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -19,27 +17,10 @@
 #include "fmt/format.h"
 #include "tests/bench/cpu_time.h"
 #include "tests/bench/harness.h"
+#include "tests/bench/shared_folder.h"
 
 namespace railhop {
 namespace {
-
-// Where the two ranks find each other; removed with the object.
-class RegistryFolder {
- public:
-  RegistryFolder() : path_("/dev/shm/railhop-idle-XXXXXX") {
-    if (mkdtemp(path_.data()) == nullptr) path_.clear();
-  }
-  ~RegistryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  RegistryFolder(const RegistryFolder&) = delete;
-  RegistryFolder& operator=(const RegistryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::unique_ptr<Rank> MakeRank(int number, const std::string& folder) {
   const std::string config = fmt::format(
@@ -87,7 +68,7 @@ int Measure(Bench& bench, const std::string& folder) {
 }
 
 int RunBoth(Bench& bench) {
-  const RegistryFolder folder;
+  const SharedFolder folder("idle");
   int ends[2];
   if (folder.path().empty() || pipe(ends) != 0) {
     std::cerr << "cannot make a folder in /dev/shm and a pipe: " << std::strerror(errno) << "\n";

@@ -8,7 +8,6 @@
 //   quiet: without histograms
 //   pump2: sender and relay on threads of their own, batched polling, spins all the time
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "tests/bench/harness.h"
 #include "tests/bench/pipeline/site.h"
 #include "tests/bench/pipeline/subject.h"
+#include "tests/bench/shared_folder.h"
 #include "transport/fabric/sim/sim_target.h"
 
 namespace railhop {
@@ -35,23 +35,10 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// Where the processes of the benchmark find each other; removed with the object.
-class Folder {
- public:
-  Folder() : path_("/dev/shm/railhop-pipeline-XXXXXX") {
-    if (mkdtemp(path_.data()) == nullptr) Fail("cannot make a folder in /dev/shm");
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+const std::string& PathOf(const SharedFolder& folder) {
+  if (folder.path().empty()) Fail("cannot make a folder in /dev/shm");
+  return folder.path();
+}
 
 struct Kind {
   const char* name;
@@ -64,7 +51,7 @@ class PipelineBench {
  public:
   explicit PipelineBench(Bench* bench)
       : bench_(*bench),
-        target_(Must(SimTarget::Create(folder_.path(), kTarget))),
+        target_(Must(SimTarget::Create(PathOf(folder_), kTarget))),
         memory_(Must(target_->AllocateMemory(kPipelineBytes))) {
     Must(target_->Register(memory_.data(), memory_.size(), {kRelayNic}));
     const absl::Status published = target_->Publish();
@@ -166,7 +153,7 @@ class PipelineBench {
   }
 
   Bench& bench_;
-  const Folder folder_;
+  const SharedFolder folder_{"pipeline"};
   const std::unique_ptr<SimTarget> target_;
   const std::span<std::byte> memory_;
   std::vector<Kind> kinds_;

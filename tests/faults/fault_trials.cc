@@ -170,16 +170,7 @@ absl::Status FaultTrials::AfterKill(Player& victim) {
     if (player->life() != Player::Life::kRuns) continue;
     if (absl::Status status = player->Submit(kAfterwards); !status.ok()) return status;
   }
-  const auto over = [&] {
-    return std::none_of(players_.begin(), players_.end(),
-                        [](const auto& player) { return player->AnyUnderWay(); });
-  };
-  absl::StatusOr<bool> ended = ObserveUntil(kToTheEnd, over);
-  if (!ended.ok()) return ended.status();
-  for (auto& player : players_) {
-    player->ReportStuck(fmt::format("5 s after the SIGKILL of {}", victim.name()));
-  }
-  return absl::OkStatus();
+  return AwaitEnd("5 s after the SIGKILL of " + victim.name());
 }
 
 absl::Status FaultTrials::AfterStop(Player& victim, uint32_t number) {
@@ -200,15 +191,17 @@ absl::Status FaultTrials::AfterStop(Player& victim, uint32_t number) {
   }
   victim.ExcuseDelay();
   if (kill(victim.pid(), SIGCONT) != 0) return absl::ErrnoToStatus(errno, "SIGCONT");
+  return AwaitEnd("5 s after the SIGCONT of " + victim.name());
+}
+
+absl::Status FaultTrials::AwaitEnd(const std::string& when) {
   const auto over = [&] {
     return std::none_of(players_.begin(), players_.end(),
                         [](const auto& player) { return player->AnyUnderWay(); });
   };
   absl::StatusOr<bool> ended = ObserveUntil(kToTheEnd, over);
   if (!ended.ok()) return ended.status();
-  for (auto& player : players_) {
-    player->ReportStuck(fmt::format("5 s after the SIGCONT of {}", victim.name()));
-  }
+  for (auto& player : players_) player->ReportStuck(when);
   return absl::OkStatus();
 }
 

@@ -58,6 +58,8 @@ class FaultTrials {
   absl::Status AwaitLane(Player& from, const Player& to);
   absl::Status AfterKill(Player& victim);
   absl::Status AfterStop(Player& victim, uint32_t number);
+  // Waits until no batch is under way; those that still are then are stuck, `when` says since when.
+  absl::Status AwaitEnd(const std::string& when);
   absl::Status Recover(const NamedPoint& point, FaultAction action, Player& victim);
   absl::Status CheckHealthOfAll();
   absl::Status CheckHealth(Player& player);
