@@ -37,6 +37,12 @@ class DocsTest(unittest.TestCase):
         for row in rows:
             self.assertTrue(named_tests(row), row)
 
+    def test_each_rule_of_the_ring_has_a_test_of_its_name(self):
+        page = (ROOT / "docs/ring.md").read_text(encoding="utf-8")
+        shown = {int(number) for _, test in named_tests(page)
+                 for number in re.findall(r"^Rule(\d+)", test)}
+        self.assertEqual(shown, set(range(1, 13)))
+
 
 if __name__ == "__main__":
     unittest.main()

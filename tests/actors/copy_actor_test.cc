@@ -209,7 +209,7 @@ TEST_F(CopyActorTest, APieceWhoseBytesAreNotAllThereIsNotSeen) {
   EXPECT_EQ(Read(0), LanePoll::kPiece);
 }
 
-TEST_F(CopyActorTest, PiecesOfALaneArePublishedInOrderAndLanesApart) {
+TEST_F(CopyActorTest, Rule4OneStreamPerLaneKeepsPiecesInOrder) {
   OpenLane(0, 0);
   OpenLane(5, 1);
   for (uint64_t sequence = 1; sequence <= kSlotsPerLane; ++sequence) {

@@ -237,7 +237,7 @@ TEST_F(CqPollActorTest, TheFirstErrorCountsAndFlushesFollowIt) {
   EXPECT_EQ(actor_->stats().bytes_direct.load(), 0u);
 }
 
-TEST_F(CqPollActorTest, NothingIsWrittenBeforeAllIsFlushed) {
+TEST_F(CqPollActorTest, Rule2QuiescentCompletionsComeAfterAllIsFlushed) {
   LaneUser user(memory_, 0, 500);
   Start(Piece(0, 1), 3);
   nic_.FailOne(1, FabricStatus::kRemoteAccess);

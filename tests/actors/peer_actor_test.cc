@@ -243,7 +243,7 @@ TEST_F(PeerActorTest, TwoRanksThatStopTogetherDoNotWaitForEachOther) {
   EXPECT_THAT(PrivateRoot::List(root_.Side()), IsEmpty());
 }
 
-TEST_F(PeerActorTest, WithoutAnAnswerToTheProbeNothingIsOffered) {
+TEST_F(PeerActorTest, Rule6ProbeWithoutAnAnswerOffersNothing) {
   Child child = MakeChild({"there"}, false);
   auto options = TestRank::QuickOptions();
   options.probe_timeout = milliseconds(50);

@@ -497,7 +497,7 @@ TEST_F(LaneTest, APieceThatCopyActorRefusesGoesDirectAndTheLaneIsLeftAlone) {
 
 // --- The end of a lane
 
-TEST_F(LaneTest, WhenThePeerDiesEachPieceGoesDirectExactlyOnce) {
+TEST_F(LaneTest, Rule9RelayDeathSendsEachPieceDirectOnce) {
   sender_.OpenLane(0);
   const BatchId completed = OnePiece(2);
   sender_.Answer(0, 2, 0);

@@ -13,7 +13,7 @@ namespace {
 
 // --- Deadline and cancel
 
-TEST_F(LaneTest, AtItsDeadlineAnOfferedPieceIsTakenBackAtOnce) {
+TEST_F(LaneTest, Rule8RevocationTakesAnOfferedPieceBackAtOnce) {
   sender_.OpenLane(0);
   const BatchId batch = OnePiece(2);
   sender_.Expire(batch);

@@ -46,7 +46,7 @@ TEST_F(FileLockTest, IsReleasedAtTheEndOfItsScope) {
   EXPECT_TRUE(FileLock::Acquire(other.get(), path_, milliseconds(0)).ok());
 }
 
-TEST_F(FileLockTest, StoppedHolderDoesNotFreezeOthers) {
+TEST_F(FileLockTest, Rule10NonBlockingLocksAgainstAStoppedHolder) {
   const Child holder = MakeHolder();
   ASSERT_NE(holder.Await(), 0);
   holder.Stop();

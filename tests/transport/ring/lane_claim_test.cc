@@ -194,7 +194,7 @@ TEST_F(LaneClaimTest, StoppedClaimerDoesNotFreezeOthers) {
 
 // --- Rule 7
 
-TEST_F(LaneClaimTest, OwnDrainedLaneGoesOnWhereItWas) {
+TEST_F(LaneClaimTest, Rule7ReuseGoesOnWhereADrainedLaneWas) {
   MustClaim(self_);
   StoreRelease(header(0).head, 41);
   StoreRelease(header(0).doorbell, 41);
@@ -208,7 +208,7 @@ TEST_F(LaneClaimTest, OwnDrainedLaneGoesOnWhereItWas) {
   EXPECT_EQ(peer_->side()->file().lanes[0].claim_count, 1u);
 }
 
-TEST_F(LaneClaimTest, OwnLaneThatIsNotDrainedStaysAsItIs) {
+TEST_F(LaneClaimTest, Rule7ReuseLeavesAnUndrainedLaneAsItIs) {
   MustClaim(self_);
   StoreRelease(header(0).head, 3);
   StoreRelease(header(0).doorbell, 3);
@@ -337,7 +337,7 @@ class TakeOverTest : public ::testing::Test {
   Member member_;
 };
 
-TEST_F(TakeOverTest, RelayKeepsTheLaneOfADeadSenderUntilItIsDrained) {
+TEST_F(TakeOverTest, Rule5DeadSendersLaneIsKeptUntilItIsDrained) {
   Child sender = MakeSender();
   ASSERT_EQ(sender.Await(), '.');
   const LaneSender dead = *ReadSender(header(0));

@@ -382,7 +382,7 @@ TEST(LaneExchangeTest, TwoThreadsAgreeOnTheMemoryOrders) {
 
 // A reader polls while claims come and go under it, each with pieces of its own: what it accepts is
 // whole, and of the claim that it says.
-TEST(LaneExchangeTest, ReaderNeverMixesTwoClaims) {
+TEST(LaneExchangeTest, Rule1ReadOrderNeverMixesTwoClaims) {
   constexpr uint64_t kClaims = 40;
   const PrivateRoot root;
   const Member relay = Join(root.Options(), "relay").value();

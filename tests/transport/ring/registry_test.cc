@@ -496,7 +496,7 @@ TEST_F(RegistryTest, MalformedEntriesAreSkippedWithOneWarningEach) {
 
 // --- Stale entries
 
-TEST_F(RegistryTest, DeadMembersEntryIsReclaimedWithItsSideFileAndPipes) {
+TEST_F(RegistryTest, Rule12SideDirectoryIsClearedWithADeadMember) {
   const auto registry = MustOpen();
   for (const bool zombie : {false, true}) {
     Child other = MakeMember(root_.Options(), "r");
@@ -573,7 +573,7 @@ TEST_F(RegistryTest, MarkedEntryOfAnInvisibleOwnerIsKeptAndSaid) {
 }
 
 // The same with real namespaces: the member is process 1 of its own.
-TEST_F(RegistryTest, MemberInAnotherPidNamespaceIsNotTakenForDead) {
+TEST_F(RegistryTest, Rule11OwnersMarkOutlivesAnotherPidNamespace) {
   const auto registry = MustOpen();
   Child outer([this](const Child::Link& link) {
     if (unshare(CLONE_NEWPID) != 0) {

@@ -172,7 +172,7 @@ TEST_F(RelayLaneTest, DoorbellMayBeAFullRingAhead) {
   EXPECT_EQ(Poll(), LanePoll::kIdle);
 }
 
-TEST_F(RelayLaneTest, DoorbellBeyondTheRingQuarantines) {
+TEST_F(RelayLaneTest, Rule3DoorbellSanityBeyondTheRing) {
   ClaimAndAdmit(kSenderEpoch);
   Write(1);
   StoreRelease(header().doorbell, 19);
@@ -183,7 +183,7 @@ TEST_F(RelayLaneTest, DoorbellBeyondTheRingQuarantines) {
   EXPECT_FALSE(reader_.HasAnnounced());
 }
 
-TEST_F(RelayLaneTest, DoorbellThatGoesBackQuarantines) {
+TEST_F(RelayLaneTest, Rule3DoorbellSanityGoingBack) {
   ClaimAndAdmit(kSenderEpoch);
   Publish(1);
   Publish(2);

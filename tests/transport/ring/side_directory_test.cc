@@ -62,7 +62,7 @@ TEST_F(ClaimWordTest, AnotherEpochOrSequenceIsAVersion1Sender) {
 }
 
 // Exactly one of the two gets each piece, whoever comes first.
-TEST_F(ClaimWordTest, TakeAndRevokeNeverBothWin) {
+TEST_F(ClaimWordTest, Rule8ClaimWordsTakeAndRevokeNeverBothWin) {
   constexpr uint64_t kPieces = 20'000;
   std::atomic<uint64_t> offered{0}, taken_count{0};
   std::vector<uint8_t> taken(kPieces + 1, 0);
@@ -113,7 +113,7 @@ class SideDirectoryTest : public ::testing::Test {
   std::unique_ptr<SideDirectory> directory_;
 };
 
-TEST_F(SideDirectoryTest, FilesArePrivate) {
+TEST_F(SideDirectoryTest, Rule12SideDirectoryIsPrivate) {
   const LocalSide side = MustCreate();
   for (const std::string& name : PrivateRoot::List(root_.Side())) {
     struct stat info {};
