@@ -1,5 +1,7 @@
 #include "runtime/actor.h"
 
+#include <bit>
+#include <cassert>
 #include <utility>
 
 #include "runtime/reactor.h"
@@ -17,23 +19,43 @@ void Actor::AddPort(std::unique_ptr<InPort> port, bool control) {
   } else {
     ports_.push_back(std::move(port));
   }
+  assert(ports_.size() <= kMaxPorts);
   first_data_port_ = control_ports_;
+  awaited_.clear();
+  for (const auto& each : ports_) awaited_.push_back(each->Awaited());
 }
 
-size_t Actor::DrainPorts(size_t first, size_t end, uint64_t now) {
+// The ports with a message, as bits.
+uint64_t Actor::ReadyPorts() const {
+  uint64_t ready = 0;
+  for (size_t i = 0; i < awaited_.size(); ++i) ready |= uint64_t{awaited_[i].IsSet()} << i;
+  return ready;
+}
+
+size_t Actor::DrainPorts(uint64_t ports, uint64_t now) {
   size_t messages = 0;
-  for (size_t i = first; i < end; ++i) {
-    if (ports_[i]->Ready()) messages += ports_[i]->Drain(now, &metrics_.queue_wait);
+  for (; ports != 0; ports &= ports - 1) {
+    const auto i = static_cast<size_t>(std::countr_zero(ports));
+    messages += ports_[i]->Drain(now, &metrics_.queue_wait);
+    awaited_[i] = ports_[i]->Awaited();
   }
   return messages;
 }
 
+size_t Actor::DrainReady(uint64_t ready, uint64_t now) {
+  const auto below = [](size_t port) { return (uint64_t{1} << port) - 1; };
+  const uint64_t control = ready & below(control_ports_);
+  const uint64_t data = ready & ~control;
+  const size_t first = DrainPorts(control, now);
+  const size_t taken = DrainPorts(data & ~below(first_data_port_), now) +
+                       DrainPorts(data & below(first_data_port_), now);
+  if (taken != 0 && ++first_data_port_ == ports_.size()) first_data_port_ = control_ports_;
+  return first + taken;
+}
+
 size_t Actor::Run(uint64_t now) {
-  const size_t control = DrainPorts(0, control_ports_, now);
-  const size_t data = DrainPorts(first_data_port_, ports_.size(), now) +
-                      DrainPorts(control_ports_, first_data_port_, now);
-  if (data != 0 && ++first_data_port_ == ports_.size()) first_data_port_ = control_ports_;
-  const size_t messages = control + data;
+  const uint64_t ready = ReadyPorts();
+  const size_t messages = ready == 0 ? 0 : DrainReady(ready, now);
   size_t polled = 0;
   for (Poller* poller : pollers_) polled += poller->Poll(now);
   if (messages != 0) {

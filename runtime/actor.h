@@ -89,16 +89,21 @@ class Actor {
 
   // One pass: control ports, data ports, pollers. Returns the number of things handled.
   size_t Run(uint64_t now);
-  size_t DrainPorts(size_t first, size_t end, uint64_t now);
+  uint64_t ReadyPorts() const;
+  size_t DrainReady(uint64_t ready, uint64_t now);
+  size_t DrainPorts(uint64_t ports, uint64_t now);
   bool MailboxEmpty() const;
   void PublishCredit();
   void CloseInboxes();
 
   const std::string name_;
   Reactor* reactor_ = nullptr;
-  uint32_t index_ = 0;  // on its reactor
+  uint32_t index_ = 0;                     // on its reactor
+  static constexpr size_t kMaxPorts = 63;  // a bit each
+
   std::vector<std::unique_ptr<InPort>> ports_;
-  size_t control_ports_ = 0;  // they are the first of ports_
+  std::vector<InPort::Signal> awaited_;  // by port
+  size_t control_ports_ = 0;             // they are the first of ports_
   // The data port that is drained first. It moves on after each pass that took data, so that a
   // handler that can take only a few messages a pass serves its ports in turn.
   size_t first_data_port_ = 0;

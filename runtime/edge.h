@@ -106,10 +106,17 @@ class InPort {
  public:
   static constexpr size_t kBudget = 16;  // messages an edge may have handled in one pass
 
+  // A message is there once `word` holds `value`. Its actor keeps this in an array of its own: it
+  // asks all its ports on every pass, and nearly always for nothing.
+  struct Signal {
+    const std::atomic<uint64_t>* word;
+    uint64_t value;
+    bool IsSet() const { return word->load(std::memory_order_acquire) == value; }
+  };
+
   virtual ~InPort() = default;
-  // Whether a message is there. Not virtual: an actor asks all its ports on every pass, and nearly
-  // always for nothing.
-  bool Ready() const { return word_->load(std::memory_order_acquire) == awaited_; }
+  // Of the next message; another one after each Drain.
+  virtual Signal Awaited() const = 0;
   // Handles at most kBudget messages; `now` is the time for their queue wait.
   virtual size_t Drain(uint64_t now, Histogram* queue_wait) = 0;
   // Whether no message is left, one that a foreign thread is still writing included.
@@ -117,17 +124,6 @@ class InPort {
   virtual void PublishCredit() = 0;
   // Takes no more from foreign threads; edges between actors stay open.
   virtual void Close() = 0;
-
- protected:
-  // The next message is there once `word` holds `value`.
-  void Await(const std::atomic<uint64_t>& word, uint64_t value) {
-    word_ = &word;
-    awaited_ = value;
-  }
-
- private:
-  const std::atomic<uint64_t>* word_ = nullptr;
-  uint64_t awaited_ = 0;
 };
 
 // `Handler` is a member function `bool ActorType::OnX(const T&)`; false keeps the message in the
@@ -138,16 +134,14 @@ class TypedInPort final : public InPort {
   // `room_bit`: of the producer's parker in `wakes`, the list of the consumer's reactor; 0 for a
   // producer that needs no wake when there is room.
   TypedInPort(ActorType* actor, Ring* ring, WakeList* wakes = nullptr, uint64_t room_bit = 0)
-      : actor_(actor), ring_(ring), wakes_(wakes), room_bit_(room_bit) {
-    AwaitNext();
-  }
+      : actor_(actor), ring_(ring), wakes_(wakes), room_bit_(room_bit) {}
 
+  Signal Awaited() const override { return {&ring_->head_word(), ring_->head() + 1}; }
   size_t Drain(uint64_t now, Histogram* queue_wait) override {
     const uint64_t published = ring_->published();
     const size_t taken = ring_->Drain(
         kBudget, [this](const auto& message) { return (actor_->*Handler)(message); },
         [now, queue_wait](uint64_t sent) { queue_wait->Add(now > sent ? now - sent : 0); });
-    AwaitNext();
     TellRoomSince(published);
     return taken;
   }
@@ -162,7 +156,6 @@ class TypedInPort final : public InPort {
   }
 
  private:
-  void AwaitNext() { Await(ring_->head_word(), ring_->head() + 1); }
   void TellRoomSince(uint64_t published) {
     if (room_bit_ != 0 && ring_->published() != published) wakes_->TouchRoom(room_bit_);
   }
