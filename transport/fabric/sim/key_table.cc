@@ -25,8 +25,8 @@ absl::StatusOr<uint32_t> KeyTable::Add(uint64_t address, uint64_t length, uint32
     }
     uint32_t key = 0;
     while (key <= kIndexMask) key = (static_cast<uint32_t>(random()) & ~kIndexMask) | index;
-    entry.address = address;
-    entry.length = length;
+    entry.address.store(address, std::memory_order_release);
+    entry.length.store(length, std::memory_order_release);
     entry.memory = memory;
     entry.key.store(key, std::memory_order_seq_cst);
     return key;
@@ -47,7 +47,7 @@ absl::Status KeyTable::Remove(uint32_t key, std::chrono::milliseconds timeout) {
       return absl::DeadlineExceededError(
           fmt::format("registration {:#x} ({} bytes at {:#x}) is still being accessed; its memory "
                       "must not be used for anything else",
-                      key, entry.length, entry.address));
+                      key, entry.length.load(), entry.address.load()));
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -55,13 +55,26 @@ absl::Status KeyTable::Remove(uint32_t key, std::chrono::milliseconds timeout) {
   return absl::OkStatus();
 }
 
+bool KeyTable::IsInside(const Entry& entry, uint64_t address, uint64_t length) {
+  const uint64_t first = entry.address.load(std::memory_order_acquire);
+  const uint64_t bytes = entry.length.load(std::memory_order_acquire);
+  return address >= first && length <= bytes && address - first <= bytes - length;
+}
+
+// The key is read last, again: had the slot been given to another range meanwhile, it would differ.
+bool KeyTable::Covers(uint32_t key, uint64_t address, uint64_t length) const {
+  if (key == 0) return false;
+  const Entry& entry = entries_[key & kIndexMask];
+  return entry.key.load(std::memory_order_acquire) == key && IsInside(entry, address, length) &&
+         entry.key.load(std::memory_order_relaxed) == key;
+}
+
 KeyTable::Entry* KeyTable::Acquire(uint32_t key, uint64_t address, uint64_t length) {
   if (key == 0) return nullptr;
   Entry& entry = entries_[key & kIndexMask];
   if (entry.key.load(std::memory_order_acquire) != key) return nullptr;
   entry.users.fetch_add(1, std::memory_order_seq_cst);
-  if (entry.key.load(std::memory_order_seq_cst) == key && address >= entry.address &&
-      length <= entry.length && address - entry.address <= entry.length - length) {
+  if (entry.key.load(std::memory_order_seq_cst) == key && IsInside(entry, address, length)) {
     return &entry;
   }
   Release(&entry);

@@ -31,8 +31,8 @@ class KeyTable {
   struct Entry {
     std::atomic<uint32_t> key;    // 0: free
     std::atomic<uint32_t> users;  // requests at work on the range
-    uint64_t address;
-    uint64_t length;
+    std::atomic<uint64_t> address;
+    std::atomic<uint64_t> length;
     uint32_t memory;  // which of the owner's shared memories it lies in
     uint8_t padding[36];
   };
@@ -51,6 +51,8 @@ class KeyTable {
   // User. The entry, held against removal, if `key` is valid and the range lies inside what it
   // names; else nullptr.
   Entry* Acquire(uint32_t key, uint64_t address, uint64_t length);
+  // User. The same question without holding anything: for requests that touch no byte.
+  bool Covers(uint32_t key, uint64_t address, uint64_t length) const;
   static void Release(Entry* entry) {
     // Owner and user may have mapped the table at two addresses of one process; to ThreadSanitizer
     // these are unrelated words. The fence it understands (Remove has its partner).
@@ -60,6 +62,8 @@ class KeyTable {
 
  private:
   static constexpr uint32_t kIndexMask = kCapacity - 1;
+
+  static bool IsInside(const Entry& entry, uint64_t address, uint64_t length);
 
   std::array<Entry, kCapacity> entries_;
 };

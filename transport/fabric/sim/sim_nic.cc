@@ -329,15 +329,22 @@ size_t SimNic::Step(size_t count) {
   return done;
 }
 
+// The poller and the worker may both want it. Without a worker nobody else does.
+bool SimNic::TakePosted(Request& request, uint64_t sequence) const {
+  uint64_t posted = State(sequence, kPosted);
+  if (options_.mode == SimMode::kModel) {
+    return request.state.load(std::memory_order_acquire) == posted;
+  }
+  return request.state.compare_exchange_strong(posted, State(sequence, kTaken),
+                                               std::memory_order_acq_rel);
+}
+
 void SimNic::CarryOut(Endpoint& endpoint, uint64_t sequence) {
   Request& request = RequestAt(endpoint, sequence);
-  uint64_t expected = State(sequence, kPosted);
   // What is not taken here the poller flushes.
   if (endpoint.broken.load(std::memory_order_relaxed) ||
       endpoint.stalled.load(std::memory_order_relaxed) ||
-      endpoint.closing.load(std::memory_order_acquire) ||
-      !request.state.compare_exchange_strong(expected, State(sequence, kTaken),
-                                             std::memory_order_acq_rel)) {
+      endpoint.closing.load(std::memory_order_acquire) || !TakePosted(request, sequence)) {
     return;
   }
   if (request.slot.fault == SimFault::Kind::kDrop) {
@@ -369,16 +376,20 @@ FabricStatus SimNic::Access(Endpoint& endpoint, const Request& request) {
     return request.slot.status;
   }
   const WorkRequest& work = request.work;
-  KeyTable::Entry* const local =
-      local_keys_->Acquire(work.lkey, reinterpret_cast<uint64_t>(work.local), work.length);
-  if (local == nullptr) return FabricStatus::kLocalProtection;
-  FabricStatus status = FabricStatus::kTargetDead;
-  if (!endpoint.remote->Dead(options_.clock.Now(), liveness_interval_)) {
-    status = options_.mode == SimMode::kModel
-                 ? endpoint.remote->Check(work.rkey, work.remote_address, work.length)
-                 : endpoint.remote->Move(work.opcode, work.local, work.length, work.remote_address,
-                                         work.rkey);
+  const auto address = reinterpret_cast<uint64_t>(work.local);
+  const bool dead = endpoint.remote->Dead(options_.clock.Now(), liveness_interval_);
+  if (options_.mode == SimMode::kModel) {
+    if (!local_keys_->Covers(work.lkey, address, work.length)) {
+      return FabricStatus::kLocalProtection;
+    }
+    return dead ? FabricStatus::kTargetDead
+                : endpoint.remote->Check(work.rkey, work.remote_address, work.length);
   }
+  KeyTable::Entry* const local = local_keys_->Acquire(work.lkey, address, work.length);
+  if (local == nullptr) return FabricStatus::kLocalProtection;
+  const FabricStatus status = dead ? FabricStatus::kTargetDead
+                                   : endpoint.remote->Move(work.opcode, work.local, work.length,
+                                                           work.remote_address, work.rkey);
   KeyTable::Release(local);
   return status;
 }

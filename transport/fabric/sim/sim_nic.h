@@ -160,6 +160,7 @@ class SimNic : public Nic {
 
   // Carrying out: worker, Step or (kModel) poller.
   void RunWorker();
+  bool TakePosted(Request& request, uint64_t sequence) const;
   void CarryOut(Endpoint& endpoint, uint64_t sequence);
   FabricStatus Access(Endpoint& endpoint, const Request& request);
 

@@ -77,10 +77,7 @@ bool SimRemote::Dead(uint64_t now, uint64_t interval) {
 }
 
 FabricStatus SimRemote::Check(uint32_t rkey, uint64_t address, uint32_t length) {
-  KeyTable::Entry* const entry = table_->Acquire(rkey, address, length);
-  if (entry == nullptr) return FabricStatus::kRemoteAccess;
-  KeyTable::Release(entry);
-  return FabricStatus::kOk;
+  return table_->Covers(rkey, address, length) ? FabricStatus::kOk : FabricStatus::kRemoteAccess;
 }
 
 FabricStatus SimRemote::Move(FabricOpcode opcode, void* local, uint32_t length, uint64_t address,

@@ -23,6 +23,7 @@ TEST(KeyTableTest, ChecksKeyAndBounds) {
     ASSERT_NE(entry, nullptr) << address << "+" << length;
     EXPECT_EQ(entry->memory, 3u);
     KeyTable::Release(entry);
+    EXPECT_TRUE(table->Covers(*key, address, length)) << address << "+" << length;
   }
   for (const auto& [address, length] : {std::pair<uint64_t, uint64_t>{999, 1},
                                         {999, 101},
@@ -32,11 +33,15 @@ TEST(KeyTableTest, ChecksKeyAndBounds) {
                                         {1050, UINT64_MAX},
                                         {UINT64_MAX, 2}}) {
     EXPECT_EQ(table->Acquire(*key, address, length), nullptr) << address << "+" << length;
+    EXPECT_FALSE(table->Covers(*key, address, length)) << address << "+" << length;
   }
   EXPECT_EQ(table->Acquire(0, 1000, 1), nullptr);
   EXPECT_EQ(table->Acquire(*key ^ (1u << 31), 1000, 1), nullptr);
   EXPECT_EQ(table->Acquire(*key ^ 1, 1000, 1), nullptr);
+  EXPECT_FALSE(table->Covers(0, 1000, 1));
+  EXPECT_FALSE(table->Covers(*key ^ 1, 1000, 1));
   EXPECT_TRUE(table->Remove(*key, milliseconds(0)).ok());  // nobody was left counted
+  EXPECT_FALSE(table->Covers(*key, 1000, 1));
 }
 
 TEST(KeyTableTest, RefusesRangesThatAreNone) {
