@@ -2,13 +2,25 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cassert>
 #include <cstring>
 
 #include "runtime/fault_point.h"
 
 namespace railhop {
+namespace {
+
+// The first of the `streams` (bits, not 0) from `first` on, then from 0.
+uint32_t NextStream(uint32_t streams, uint32_t first) {
+  const uint32_t from = first < HostCopyEngine::kMaxStreams ? streams >> first << first : 0;
+  return static_cast<uint32_t>(std::countr_zero(from != 0 ? from : streams));
+}
+
+}  // namespace
 
 HostCopyEngine::HostCopyEngine(uint32_t streams, uint32_t queue_depth) : streams_(streams) {
+  assert(streams <= kMaxStreams);
   for (Stream& stream : streams_) stream.jobs.resize(queue_depth);
 }
 
@@ -21,7 +33,7 @@ bool HostCopyEngine::Issue(const CopyJob& job) {
   ++stream.issued;
   stream.pending_bytes += bytes;
   pending_bytes_ += bytes;
-  ++pending_jobs_;
+  pending_ |= 1u << job.stream;
   return true;
 }
 
@@ -59,36 +71,31 @@ uint64_t HostCopyEngine::Advance(Stream& stream, uint64_t budget) {
 
 uint64_t HostCopyEngine::Progress(uint64_t budget_bytes) {
   uint64_t copied = 0;
-  while (pending_jobs_ != 0 && copied < budget_bytes) {
+  while (pending_ != 0 && copied < budget_bytes) {
+    next_turn_ = NextStream(pending_, next_turn_);
     Stream& stream = streams_[next_turn_];
-    if (stream.copied != stream.issued) {
-      const uint64_t jobs_before = stream.copied;
-      const uint64_t bytes = Advance(stream, std::min(kTurnBytes, budget_bytes - copied));
-      const size_t jobs = static_cast<size_t>(stream.copied - jobs_before);
-      pending_jobs_ -= jobs;
-      done_jobs_ += jobs;
-      stream.pending_bytes -= bytes;
-      pending_bytes_ -= bytes;
-      copied += bytes;
-    }
-    next_turn_ = next_turn_ + 1 == streams_.size() ? 0 : next_turn_ + 1;
+    const uint64_t jobs_before = stream.copied;
+    const uint64_t bytes = Advance(stream, std::min(kTurnBytes, budget_bytes - copied));
+    if (stream.copied != jobs_before) done_ |= 1u << next_turn_;
+    if (stream.copied == stream.issued) pending_ &= ~(1u << next_turn_);
+    stream.pending_bytes -= bytes;
+    pending_bytes_ -= bytes;
+    copied += bytes;
+    ++next_turn_;
   }
   return copied;
 }
 
 size_t HostCopyEngine::Reap(std::span<CopyDone> done) {
   size_t count = 0;
-  while (done_jobs_ != 0 && count < done.size()) {
+  while (done_ != 0 && count < done.size()) {
+    next_reap_ = NextStream(done_, next_reap_);
     Stream& stream = streams_[next_reap_];
-    while (stream.reaped != stream.copied && count < done.size()) {
+    for (; stream.reaped != stream.copied && count < done.size(); ++stream.reaped) {
       const CopyJob& job = stream.jobs[stream.reaped % stream.jobs.size()];
       done[count++] = {.user_data = job.user_data, .status = CopyStatus::kOk};
-      ++stream.reaped;
-      --done_jobs_;
     }
-    if (stream.reaped == stream.copied) {
-      next_reap_ = next_reap_ + 1 == streams_.size() ? 0 : next_reap_ + 1;
-    }
+    if (stream.reaped == stream.copied) done_ &= ~(1u << next_reap_++);
   }
   return count;
 }

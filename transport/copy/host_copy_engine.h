@@ -1,7 +1,7 @@
 // The copy engine for host memory: memcpy by the thread that calls Progress.
 //
 // Streams take turns by kTurnBytes, so that a lane's 8 MiB piece does not hold up another lane's
-// 64 bytes for longer than one turn of each. Costs, per Progress: O(streams) to find work.
+// 64 bytes for longer than one turn of each.
 // Doorbells are CPU stores (release) and move over finished jobs in order, as rule 4 of the ABI
 // asks. All memory is taken by the constructor.
 #pragma once
@@ -18,7 +18,10 @@ class HostCopyEngine : public CopyEngine {
   // Bytes of one stream's turn: large enough that a turn's fixed cost (some 20 ns) vanishes.
   static constexpr uint64_t kTurnBytes = 64 * 1024;
 
-  // `queue_depth`: jobs a stream takes, those not yet reaped included.
+  static constexpr uint32_t kMaxStreams = 32;
+
+  // `streams`: at most kMaxStreams. `queue_depth`: jobs a stream takes, those not yet reaped
+  // included.
   HostCopyEngine(uint32_t streams, uint32_t queue_depth);
 
   // Some 10 us of memcpy, where a piece costs 1 us besides; and the 18 slots of a lane stay in a
@@ -53,8 +56,8 @@ class HostCopyEngine : public CopyEngine {
 
   std::vector<Stream> streams_;
   uint64_t pending_bytes_ = 0;
-  size_t pending_jobs_ = 0;  // issued and not copied, over all streams
-  size_t done_jobs_ = 0;     // copied and not reaped
+  uint32_t pending_ = 0;  // streams, as bits, with jobs that are issued and not copied
+  uint32_t done_ = 0;     // with jobs that are copied and not reaped
   uint32_t next_turn_ = 0;
   uint32_t next_reap_ = 0;
 };
