@@ -211,8 +211,8 @@ void ConfigReader::ReadNics() {
     read.rail = nic.rail();
     const proto::SimNic& sim = nic.sim();
     Take(nic.has_numa_node(), nic.numa_node(), 0, 1023, where, "numa_node", &read.numa_node);
-    Take(sim.has_line_rate_bytes_per_s(), sim.line_rate_bytes_per_s(), 1, 1'000'000'000'000, where,
-         "line_rate_bytes_per_s", &read.line_rate_bytes_per_s);
+    Take(sim.has_line_rate_bytes_per_s(), sim.line_rate_bytes_per_s(), 1, 1'000'000'000'000'000,
+         where, "line_rate_bytes_per_s", &read.line_rate_bytes_per_s);
     Take(sim.has_base_delay_ns(), sim.base_delay_ns(), 0, 1'000'000'000, where, "base_delay_ns",
          &read.base_delay_ns);
     Take(sim.has_queue_depth(), sim.queue_depth(), 2, 65536, where, "queue_depth",

@@ -22,7 +22,7 @@ constexpr std::chrono::seconds kDeadline{30};
 std::string ConfigText(const PipelineSite& site, const char* nic, int core) {
   return fmt::format(
       "name: \"{0}-{1}\" sim_directory: \"{2}\" registry_root: \"{2}\"\n"
-      "nics {{ name: \"{1}\" sim {{ line_rate_bytes_per_s: 1000000000000 base_delay_ns: 0"
+      "nics {{ name: \"{1}\" sim {{ line_rate_bytes_per_s: 1000000000000000 base_delay_ns: 0"
       " mode: {3} }} }}\n"
       "pxn {{ enable: true group_id: \"{0}\" preattach: true }}\n"
       "reactors {{ name: \"data\" core: {4} spin_us: 2000 }}\n"
@@ -58,7 +58,7 @@ class BatchTarget final : public LoadTarget {
   BatchTarget(ActorGraph* graph, SegmentId target, uint64_t address, PipelineSource* source)
       : graph_(*graph), target_(target), address_(address), source_(*source) {}
 
-  bool Submit(uint32_t slot) override {
+  bool Submit(uint32_t slot, uint64_t now) override {
     const BatchId id = graph_.requests().Allocate();
     Batch& batch = *graph_.requests().Find(id);
     batch.requests.assign(1, {.opcode = Opcode::kWrite,
@@ -66,7 +66,7 @@ class BatchTarget final : public LoadTarget {
                               .target = target_,
                               .target_address = address_ + slot * kRequestBytes,
                               .length = kRequestBytes});
-    batch.deadline = ReadCycles() + deadline_;
+    batch.deadline = now + deadline_;
     if (!graph_.submissions().Prepare({BatchCommand::kSubmit, id})) {
       graph_.requests().Discard(id);
       return false;

@@ -32,8 +32,8 @@ struct LoadResult {
 class LoadTarget {
  public:
   virtual ~LoadTarget() = default;
-  // False: not now.
-  virtual bool Submit(uint32_t slot) = 0;
+  // False: not now. `now`: cycles, as of this moment.
+  virtual bool Submit(uint32_t slot, uint64_t now) = 0;
   virtual bool IsDone(uint32_t slot) = 0;
 };
 
@@ -52,25 +52,26 @@ class LoadGenerator {
   }
   bool running() const { return running_; }
 
-  // Takes what has ended, oldest first and up to one that has not, and submits as many anew.
+  // Takes what has ended, oldest first and up to one that has not, and submits as many anew. What
+  // is seen or sent in one step carries one time: reading the clock costs as much as a submission.
   // Returns how many ended or began.
   size_t Step() {
     if (!running_) return 0;
+    bool ended_one = OldestHasEnded();
+    if (!ended_one && free_.empty()) return 0;
+    const uint64_t now = ReadCycles();
     size_t work = 0;
-    for (; !under_way_.empty() && target_.IsDone(under_way_.front().slot); ++work) {
+    for (; ended_one; ended_one = OldestHasEnded(), ++work) {
       const Request& ended = under_way_.front();
-      ended_ = ReadCycles();
-      if (latencies_.size() < latencies_.capacity()) latencies_.push_back(ended_ - ended.sent);
+      ended_ = now;
+      if (latencies_.size() < latencies_.capacity()) latencies_.push_back(now - ended.sent);
       free_.push_back(ended.slot);
       under_way_.pop_front();
       ++requests_;
     }
-    if (free_.empty()) return work;
-    uint64_t now = ReadCycles();
-    for (; now < stop_at_ && !free_.empty() && target_.Submit(free_.back()); ++work) {
+    for (; now < stop_at_ && !free_.empty() && target_.Submit(free_.back(), now); ++work) {
       under_way_.push_back({free_.back(), now});
       free_.pop_back();
-      now = ReadCycles();
     }
     if (under_way_.empty() && now >= stop_at_) {
       running_ = false;
@@ -92,6 +93,7 @@ class LoadGenerator {
   }
 
  private:
+  bool OldestHasEnded() { return !under_way_.empty() && target_.IsDone(under_way_.front().slot); }
   static double Microseconds(uint64_t cycles) {
     return static_cast<double>(cycles) / CyclesPerNanosecond() / 1e3;
   }

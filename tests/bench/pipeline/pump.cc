@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<Pump>> Pump::Create(const PipelineSite& site, con
   SimNicOptions options;
   options.name = nic;
   options.mode = site.move ? SimMode::kMove : SimMode::kModel;
-  options.line_rate = 1e12;
+  options.line_rate = 1e15;
   options.base_delay = std::chrono::nanoseconds(0);
   auto made = SimNic::Create(std::move(options));
   if (!made.ok()) return made.status();
@@ -93,7 +93,7 @@ Pump::~Pump() {
   ReleaseLane(*outbound_.relay, member_->sender(), outbound_.claim.lane).IgnoreError();
 }
 
-bool Pump::Submit(uint32_t slot) {
+bool Pump::Submit(uint32_t slot, uint64_t) {
   done_[slot].store(false, std::memory_order_relaxed);
   {
     const std::lock_guard lock(queue_mutex_);

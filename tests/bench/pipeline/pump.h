@@ -38,7 +38,7 @@ class Pump final : public LoadTarget {
 
   // Until something is submitted, or the time is up.
   void Sleep(std::chrono::microseconds time);
-  bool Submit(uint32_t slot) override;
+  bool Submit(uint32_t slot, uint64_t now) override;
   bool IsDone(uint32_t slot) override;
   // Requests that failed.
   uint64_t astray() const { return astray_; }

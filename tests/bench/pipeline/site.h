@@ -39,8 +39,8 @@ class PipelineSource {
 class NullCopyEngine final : public HostCopyEngine {
  public:
   using HostCopyEngine::HostCopyEngine;
-  // What takes no time is never worth a piece of its own.
-  uint64_t efficient_bytes() const override { return kSlotBytes; }
+  // A quarter of what is outstanding, so that sender and relay both have something to do.
+  uint64_t efficient_bytes() const override { return kPipelineBytes / 4; }
   bool Issue(const CopyJob& job) override {
     CopyJob issued = job;
     issued.spans = {};
