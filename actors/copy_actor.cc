@@ -1,6 +1,7 @@
 #include "actors/copy_actor.h"
 
 #include <array>
+#include <bit>
 #include <cassert>
 #include <utility>
 
@@ -40,6 +41,7 @@ bool CopyActor::OnLaneReady(const LaneReady& ready) {
 // SubmitActor answers only when every copy of the lane is done, so there is nothing to wait for
 // here, once. The mapping is kept for pieces that are still in the edge.
 bool CopyActor::OnCloseLane(const CloseLane& close) {
+  if (unwoken_ != 0) WakeRelays();
   if (!std::exchange(lanes_[close.lane].closed, true)) lane_closed_out.Send({close.lane});
   return true;
 }
@@ -48,6 +50,7 @@ bool CopyActor::OnCopyPiece(const CopyPiece& piece) {
   Lane& lane = lanes_[piece.lane];
   // SubmitActor heard of the lane first; LaneReady is on its way here, on an edge of its own.
   if (piece.lane_generation != lane.generation) return false;
+  if (unwoken_ != 0) WakeRelays();
   const LaneMapping& mapping = *lane.mapping;
   Descriptor& descriptor = mapping.descriptor(piece.sequence);
   if (lane.failed ||
@@ -73,6 +76,7 @@ bool CopyActor::OnCopyPiece(const CopyPiece& piece) {
 }
 
 size_t CopyActor::Poll(uint64_t) {
+  if (unwoken_ != 0) WakeRelays();
   if (in_flight_ == 0) return 0;
   engine_.Progress(kCopyBudget);
   std::array<CopyDone, 16> done;
@@ -83,21 +87,35 @@ size_t CopyActor::Poll(uint64_t) {
 
 // The engine has rung the doorbells: the pieces are the relays', their sources the callers'.
 void CopyActor::Publish(std::span<const CopyDone> done) {
-  uint32_t lanes = 0;
+  uint32_t rung = 0;
+  bool closed = false;
   for (const CopyDone& piece : done) {
     if (piece.status != CopyStatus::kOk) continue;
     const uint32_t lane = LaneOf(piece);
     lanes_[lane].mapping->PublishHead(SequenceOf(piece));
     RAILHOP_FAULT_POINT("sender.head_stored");
     rung_out.Send({SequenceOf(piece), lane});
-    lanes |= 1u << lane;
+    rung |= 1u << lane;
+    closed = closed || lanes_[lane].closed;
   }
-  FullFence();
-  for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
-    if ((lanes >> lane & 1) != 0) lanes_[lane].mapping->WakeRelay();
+  for (; rung != 0; rung &= rung - 1) {
+    const int lane = std::countr_zero(rung);
+    if (!lanes_[lane].mapping->WakeRelay()) unwoken_ |= 1u << lane;
   }
+  // Once its last piece is reported, the mapping of a closed lane is no longer ours to look at.
+  if (closed) WakeRelays();
   for (const CopyDone& piece : done) Report(piece);
   in_flight_ -= static_cast<uint32_t>(done.size());
+}
+
+// A relay that seemed awake may have been about to park: that shows after a full fence. At once the
+// fence would wait until the doorbell has reached the other core, some 200 ns; by the next piece,
+// or the next pass, it has.
+void CopyActor::WakeRelays() {
+  FullFence();
+  for (; unwoken_ != 0; unwoken_ &= unwoken_ - 1) {
+    lanes_[std::countr_zero(unwoken_)].mapping->WakeRelay();
+  }
 }
 
 void CopyActor::Report(const CopyDone& done) {

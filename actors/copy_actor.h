@@ -32,7 +32,7 @@ class CopyActor : public Actor, private Poller {
   bool OnLaneReady(const LaneReady& ready);
   bool OnCloseLane(const CloseLane& close);
 
-  bool Drained() const override { return in_flight_ == 0; }
+  bool Drained() const override { return in_flight_ == 0 && unwoken_ == 0; }
   // Copies read the source and end by themselves, within milliseconds.
   void OnFlush() override {}
 
@@ -51,11 +51,13 @@ class CopyActor : public Actor, private Poller {
 
   size_t Poll(uint64_t now) override;
   void Publish(std::span<const CopyDone> done);
+  void WakeRelays();
   void Report(const CopyDone& done);
 
   CopyEngine& engine_;
   std::array<Lane, kLaneCount> lanes_;
   uint32_t in_flight_ = 0;
+  uint32_t unwoken_ = 0;  // lanes, as bits, whose relay seemed awake when a doorbell was rung
 };
 
 }  // namespace railhop

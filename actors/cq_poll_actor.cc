@@ -79,10 +79,15 @@ void CqPollActor::OnStart() {
 }
 
 size_t CqPollActor::Poll(uint64_t) {
+  if (unwoken_ != 0) WakeUnwoken();
   size_t work = 0;
-  for (uint32_t nic = 0; nic < options_.nics.size(); ++nic) work += PollNic(nic);
-  if (rung_pieces_ != 0) {
-    for (uint32_t lane = 0; lane < kLaneCount; ++lane) work += ScanLane(lane);
+  // Without a job under way there is nothing to come, but a NIC wants to be asked now and then to
+  // let go of endpoints that were disconnected.
+  if (active_jobs_ != 0 || passes_without_jobs_++ % kIdleNicInterval == 0) {
+    for (uint32_t nic = 0; nic < options_.nics.size(); ++nic) work += PollNic(nic);
+  }
+  for (uint32_t lanes = rung_lanes_; lanes != 0; lanes &= lanes - 1) {
+    work += ScanLane(static_cast<uint32_t>(std::countr_zero(lanes)));
   }
   if (wakes_ != 0) WakeSenders();
   return work;
@@ -200,9 +205,19 @@ bool CqPollActor::OnSenderSide(const SenderSide& side) {
 }
 
 void CqPollActor::WakeSenders() {
-  FullFence();
   for (; wakes_ != 0; wakes_ &= wakes_ - 1) {
-    const PeerSide* sender = inbound_[std::countr_zero(wakes_)].sender;
+    const int lane = std::countr_zero(wakes_);
+    const PeerSide* sender = inbound_[lane].sender;
+    if (sender != nullptr && !sender->Wake(WakeRole::kCompletion)) unwoken_ |= 1u << lane;
+  }
+}
+
+// As CopyActor::WakeRelays: whether they were about to park shows after a fence, which at once
+// would have to wait for the completions to leave this core.
+void CqPollActor::WakeUnwoken() {
+  FullFence();
+  for (; unwoken_ != 0; unwoken_ &= unwoken_ - 1) {
+    const PeerSide* sender = inbound_[std::countr_zero(unwoken_)].sender;
     if (sender != nullptr) sender->Wake(WakeRole::kCompletion);
   }
 }
@@ -214,6 +229,7 @@ bool CqPollActor::OnPieceRung(const PieceRung& rung) {
   const uint32_t slot = SlotIndex(rung.sequence);
   if ((lane.rung >> slot & 1) == 0) ++rung_pieces_;
   lane.rung |= 1u << slot;
+  rung_lanes_ |= 1u << rung.lane;
   lane.sequences[slot] = rung.sequence;
   old_poll_interval_ = ToCycles(kFirstOldPoll);
   old_poll_at_ = 0;
@@ -234,6 +250,7 @@ bool CqPollActor::OnCloseLane(const CloseLane& close) {
     ScanLane(close.lane);
     rung_pieces_ -= static_cast<uint32_t>(std::popcount(lane.rung));
     lane.rung = 0;
+    rung_lanes_ &= ~(1u << close.lane);
     lane.mapping = nullptr;
   }
   lane_closed_out.Send({close.lane});
@@ -260,6 +277,7 @@ size_t CqPollActor::ScanLane(uint32_t number) {
     --rung_pieces_;
     ++found;
   }
+  if (lane.rung == 0) rung_lanes_ &= ~(1u << number);
   return found;
 }
 

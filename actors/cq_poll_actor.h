@@ -60,7 +60,9 @@ class CqPollActor : public Actor, public Poller {
   bool OnSenderSide(const SenderSide& side);
 
   void OnStart() override;
-  bool Drained() const override { return flushed_ || (active_jobs_ == 0 && rung_pieces_ == 0); }
+  bool Drained() const override {
+    return unwoken_ == 0 && (flushed_ || (active_jobs_ == 0 && rung_pieces_ == 0));
+  }
   // Jobs are ended by their poster, which stops before; a rung piece may never be.
   void OnFlush() override { flushed_ = true; }
 
@@ -78,7 +80,8 @@ class CqPollActor : public Actor, public Poller {
   OutPort<SenderSideTaken> side_taken_out;
 
  private:
-  static constexpr size_t kBatch = 64;  // completions of one NIC in one pass
+  static constexpr size_t kBatch = 64;              // completions of one NIC in one pass
+  static constexpr uint32_t kIdleNicInterval = 64;  // passes; of NICs on which nothing is under way
 
   struct Job {
     JobPosted posted{};
@@ -102,6 +105,7 @@ class CqPollActor : public Actor, public Poller {
   void EndJob(Job& job);
   void Complete(uint32_t lane, const LanePiece& piece, RelayStatus status);
   void WakeSenders();
+  void WakeUnwoken();
   size_t ScanLane(uint32_t lane);
 
   const Options options_;
@@ -111,8 +115,11 @@ class CqPollActor : public Actor, public Poller {
   std::vector<InboundLane> inbound_;  // none: it relays for nobody
   std::array<OutboundLane, kLaneCount> outbound_{};
   uint32_t active_jobs_ = 0;
+  uint32_t passes_without_jobs_ = 0;
   uint32_t rung_pieces_ = 0;
+  uint32_t rung_lanes_ = 0;     // outbound lanes, as bits, that have some of them
   uint32_t wakes_ = 0;          // inbound lanes, as bits, whose sender has something to see
+  uint32_t unwoken_ = 0;        // of these, those whose sender seemed awake
   uint64_t nic_deadline_ = 0;   // while parked: when a NIC wants to be polled
   uint64_t old_poll_interval_;  // cycles; for outbound lanes to version-1 relays
   uint64_t old_poll_at_ = 0;

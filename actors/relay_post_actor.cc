@@ -59,21 +59,22 @@ void RelayPostActor::OnStart() {
 
 size_t RelayPostActor::Poll(uint64_t now) {
   size_t work = 0;
-  bool waiting = waiting_slices_.head != kNone;
-  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (lanes_[lane].waiting() != 0) ExpireWaiting(lane, now);
-    if (lanes_[lane].HasWork()) work += ReadLane(lane, now);
-    waiting = waiting || lanes_[lane].waiting() != 0;
+  uint32_t waiting = waiting_slices_.head == kNone ? 0 : 1u << kDirectLane;  // sources, as bits
+  uint32_t number = 0;
+  for (InboundLane& lane : lanes_) {
+    if (lane.waiting() != 0) ExpireWaiting(number, now);
+    if (lane.HasWork()) work += ReadLane(number, now);
+    waiting |= uint32_t{lane.waiting() != 0} << number++;
   }
   if (unasked_ != 0) work += AskForSessions();
-  if (waiting && inflight_bytes_ < options_.inflight_bytes) {
-    rounds_.Run([this](size_t source) { return NextItem(static_cast<uint32_t>(source)); },
+  if (waiting != 0 && inflight_bytes_ < options_.inflight_bytes) {
+    rounds_.Run([&](size_t source) { return (waiting >> source & 1) == 0 ? 0 : NextItem(source); },
                 [&](size_t source) {
                   return source == kDirectLane ? ServeSlice(now)
                                                : ServePiece(static_cast<uint32_t>(source), now);
                 });
   }
-  for (uint32_t lane = 0; condemned_ != 0 && lane < lanes_.size(); ++lane) {
+  for (uint32_t lane = 0; condemned_ != 0 && lane < kLaneCount; ++lane) {
     work += RefuseCondemned(lane);
   }
   if (has_news_) work += TellPeerActor();
@@ -98,9 +99,8 @@ bool RelayPostActor::HasShare(uint32_t target, uint64_t bytes) const {
   return target_bytes_[target] == 0 || target_bytes_[target] + bytes <= options_.inflight_bytes / 2;
 }
 
-uint64_t RelayPostActor::NextItem(uint32_t source) {
-  if (source == kDirectLane) return NextSlice();
-  return source < lanes_.size() ? NextPiece(source) : 0;
+uint64_t RelayPostActor::NextItem(size_t source) {
+  return source == kDirectLane ? NextSlice() : NextPiece(static_cast<uint32_t>(source));
 }
 
 uint64_t RelayPostActor::NextPiece(uint32_t lane) {

@@ -142,7 +142,7 @@ class RelayPostActor : public Actor, public Poller {
   }
 
   // relay_post_actor.cc: from there to its end
-  uint64_t NextItem(uint32_t source);
+  uint64_t NextItem(size_t source);
   uint64_t NextPiece(uint32_t lane);
   uint64_t NextSlice();
   Served ServePiece(uint32_t lane, uint64_t now);

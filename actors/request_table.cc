@@ -182,9 +182,13 @@ void RequestTable::Publish(Batch& batch, BatchState state) {
   batch.relayed_bytes.store(batch.progress.bytes_relayed, std::memory_order_release);
   const uint32_t generation = batch.generation.load(std::memory_order_relaxed);
   batch.state.store(StateWord(generation, state), std::memory_order_release);
-  // From here on the application may free the batch; `waiters` stays readable, the table owns it.
-  FullFence();
-  if (batch.waiters.load(std::memory_order_relaxed) != 0) FutexWakeAll(batch.state);
+}
+
+// The application may have freed the batch; `waiters` stays readable, the table owns it.
+bool RequestTable::WakeWaiters(Batch& batch) {
+  if (batch.waiters.load(std::memory_order_relaxed) == 0) return false;
+  FutexWakeAll(batch.state);
+  return true;
 }
 
 }  // namespace railhop

@@ -73,8 +73,11 @@ class RequestTable {
   // Gives back a batch that was allocated and never sent.
   void Discard(BatchId id);
 
-  // SubmitActor: publishes progress.bytes_*, the error and the state, and wakes who waits.
+  // SubmitActor: publishes progress.bytes_*, the error and the state.
   static void Publish(Batch& batch, BatchState state);
+  // SubmitActor, after Publish: wakes who waits. Only after a full fence is "nobody" a promise that
+  // whoever begins to wait sees the state.
+  static bool WakeWaiters(Batch& batch);
 
  private:
   void PushFree(uint32_t index);

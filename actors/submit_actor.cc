@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/fence.h"
 #include "runtime/reactor.h"
 
 namespace railhop {
@@ -30,19 +31,23 @@ SubmitActor::SubmitActor(std::string name, RequestTable* table, Options options)
       table_(*table),
       planner_(options_.routes),
       live_(table->capacity()) {
+  unwoken_.reserve(size_t{2} * table->capacity());  // TIMEOUT and the end
   armed_.fill(OutboundLane::kNoDeadline);
   to_arm_.fill(OutboundLane::kNoDeadline);
   AddPoller(this);
 }
 
 size_t SubmitActor::Poll(uint64_t now) {
+  if (!unwoken_.empty()) WakeWaiters();
   next_credit_check_ = kNever;
   const bool edge_was_empty = std::exchange(slices_taken_, 0) < InPort::kBudget;
   if (any_opening_ && edge_was_empty) OpenLanes();
   // Before new requests are routed: they would take the spans that these wait for.
   for (uint32_t lane = 0; waiting_pieces_ != 0 && lane < kLaneCount; ++lane) SettleWaiting(lane);
-  for (uint32_t slot = 0; slot < kDeadlineSlots; ++slot) Arm(slot, to_arm_[slot]);
-  size_t work = RouteBatches();
+  if (std::exchange(unarmed_, false)) {
+    for (uint32_t slot = 0; slot < kDeadlineSlots; ++slot) Arm(slot, to_arm_[slot]);
+  }
+  size_t work = active_.empty() ? 0 : RouteBatches();
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
     if (!outlets_[lane].empty()) work += PumpLane(lane, now);
   }
@@ -154,7 +159,8 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
   const uint64_t address = request.target_address + offset;
   // A request that does not fit is refused whole, before any of it is sent.
   const TargetBuffer* buffer = target.route->Find(address);
-  if (buffer == nullptr || (offset == 0 && !target.route->Covers(address, request.length))) {
+  if (buffer == nullptr ||
+      (offset == 0 && !target.route->Covers(*buffer, address, request.length))) {
     return fail(TransferError::kRemoteAccess);
   }
 
@@ -187,7 +193,8 @@ bool SubmitActor::Push(uint32_t outlet, uint32_t target, const Span& span) {
 }
 
 bool SubmitActor::PushRelayed(const RoutePlanner::Route& route, Target& target, const Span& span) {
-  const uint32_t lane = route.lanes[target.lane_turn % route.lane_count];
+  const uint32_t turn = route.lane_count == 1 ? 0 : target.lane_turn % route.lane_count;
+  const uint32_t lane = route.lanes[turn];
   if (!Push(lane, target.route->index, span)) return false;
   ++target.lane_turn;
   return true;
@@ -239,12 +246,24 @@ void SubmitActor::FinishBatch(uint32_t index) {
   --batches_;
   switch (batch.progress.error) {
     case TransferError::kNone:
-      return RequestTable::Publish(batch, BatchState::kCompleted);
+      return Publish(batch, BatchState::kCompleted);
     case TransferError::kCanceled:
-      return RequestTable::Publish(batch, BatchState::kCanceled);
+      return Publish(batch, BatchState::kCanceled);
     default:
-      return RequestTable::Publish(batch, BatchState::kFailed);
+      return Publish(batch, BatchState::kFailed);
   }
+}
+
+// A thread that begins to wait just now shows after a full fence: one for all batches of a pass.
+void SubmitActor::Publish(Batch& batch, BatchState state) {
+  RequestTable::Publish(batch, state);
+  if (!RequestTable::WakeWaiters(batch)) unwoken_.push_back(&batch);
+}
+
+void SubmitActor::WakeWaiters() {
+  FullFence();
+  for (Batch* batch : unwoken_) RequestTable::WakeWaiters(*batch);
+  unwoken_.clear();
 }
 
 // The watchdog is told of a deadline only if it is earlier than what it has: those after it are
@@ -255,6 +274,7 @@ void SubmitActor::Arm(uint32_t slot, uint64_t deadline) {
   const bool sent = deadline_out.TrySend({deadline, slot});
   if (sent) armed_[slot] = deadline;
   to_arm_[slot] = sent ? OutboundLane::kNoDeadline : deadline;
+  unarmed_ = unarmed_ || !sent;
 }
 
 bool SubmitActor::OnDeadlineExpired(const DeadlineExpired& expired) {
@@ -316,7 +336,7 @@ void SubmitActor::GiveUp(uint32_t index, TransferError error) {
   if (!live_[index]) return;
   Batch& batch = table_.at(index);
   const TransferError first = std::exchange(batch.progress.error, error);
-  RequestTable::Publish(batch, BatchState::kTimeout);
+  Publish(batch, BatchState::kTimeout);
   batch.progress.error = first;
 }
 
@@ -376,6 +396,7 @@ void SubmitActor::OnFlush() {
   for (uint32_t index = 0; index < table_.capacity(); ++index) {
     if (live_[index]) GiveUp(index, TransferError::kStopping);
   }
+  WakeWaiters();
   flushed_ = true;
 }
 

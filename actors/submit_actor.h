@@ -68,7 +68,7 @@ class SubmitActor : public Actor, private Poller {
   bool OnDeadlineExpired(const DeadlineExpired& expired);
 
   void OnStop() override { stopping_ = true; }
-  bool Drained() const override { return batches_ == 0 || flushed_; }
+  bool Drained() const override { return unwoken_.empty() && (batches_ == 0 || flushed_); }
   void OnFlush() override;
 
   OutPort<CopyPiece> copy_out;
@@ -119,6 +119,8 @@ class SubmitActor : public Actor, private Poller {
   void NoteError(uint32_t index, TransferError error);
   void EndSpan(const Span& span, TransferError error, bool relayed);
   void FinishBatch(uint32_t index);
+  void Publish(Batch& batch, BatchState state);
+  void WakeWaiters();
   void Abandon(uint32_t index, TransferError error);
   void GiveUp(uint32_t index, TransferError error);
   void DropUnrouted(uint32_t index, TransferError error);
@@ -169,10 +171,12 @@ class SubmitActor : public Actor, private Poller {
   // By slot of ArmDeadline: what the watchdog has, and what has to go there and found no room.
   std::array<uint64_t, kDeadlineSlots> armed_;
   std::array<uint64_t, kDeadlineSlots> to_arm_;
+  bool unarmed_ = false;  // one of the latter
   Slab<DirectSlice> direct_{kDirectWindow};
 
   std::vector<bool> live_;       // by batch: started and not over
   uint32_t batches_ = 0;         // how many of them
+  std::vector<Batch*> unwoken_;  // published since the last pass
   BatchList active_{&table_};    // batches with something left to route
   uint32_t waiting_pieces_ = 0;  // RingPiece::waiting
   uint64_t next_credit_check_ = kNever;

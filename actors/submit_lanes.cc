@@ -184,6 +184,7 @@ bool SubmitActor::OnSliceDone(const SliceDone& done) {
     planner_.CloseLane(done.lane);
     return true;
   }
+  lanes_[done.lane].mapping()->PrefetchForOffer(lanes_[done.lane].next_sequence());
   lanes_[done.lane].NoteAnswer(reactor().now());
   lanes_[done.lane].NoteCompleted(*piece, done.status);
   SettlePiece(done.lane, *piece);

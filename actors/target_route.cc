@@ -13,16 +13,15 @@ const TargetBuffer* TargetRoute::Find(uint64_t address) const {
   return address - buffer.address < buffer.length ? &buffer : nullptr;
 }
 
-bool TargetRoute::Covers(uint64_t address, uint64_t length) const {
+bool TargetRoute::Covers(const TargetBuffer& first, uint64_t address, uint64_t length) const {
   const TargetBuffer* const end = buffers.data() + buffers.size();
-  for (const TargetBuffer* buffer = Find(address); buffer != nullptr; ++buffer) {
+  for (const TargetBuffer* buffer = &first;; ++buffer) {
     const uint64_t here = buffer->length - (address - buffer->address);
     if (length <= here) return true;
     length -= here;
     address += here;
     if (buffer + 1 == end || buffer[1].address != address) return false;
   }
-  return false;
 }
 
 uint32_t ChooseNic(const TargetBuffer& buffer, uint32_t nic_count, uint64_t turn) {

@@ -35,8 +35,8 @@ struct TargetRoute {
 
   // The buffer that `address` lies in, or nullptr.
   const TargetBuffer* Find(uint64_t address) const;
-  // Whether the range lies in one buffer or in several without a gap.
-  bool Covers(uint64_t address, uint64_t length) const;
+  // Whether the range lies in `first`, the buffer of its address, or in it and others without a gap.
+  bool Covers(const TargetBuffer& first, uint64_t address, uint64_t length) const;
 };
 
 // The NIC that sends a piece or slice: of this rank's NICs that qualify for the buffer, sorted by

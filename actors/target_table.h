@@ -18,10 +18,14 @@ class TargetTable {
   TargetTable() : by_index_(kMaxTargets), by_name_(kSlots) {}
 
   // The newest route of a target that can be reached; nullptr: unknown, or failed.
-  const TargetRoute* Find(std::string_view name) const {
+  const TargetRoute* Find(std::string_view name) {
+    // Most pieces are for the target of the one before.
+    if (latest_ != nullptr && latest_->route->name == name) return latest_->reachable();
     for (size_t slot = Home(name); by_name_[slot] != 0; slot = (slot + 1) % kSlots) {
       const Entry& entry = by_index_[by_name_[slot] - 1u];
-      if (entry.route->name == name) return entry.failed ? nullptr : entry.route;
+      if (entry.route->name != name) continue;
+      latest_ = &entry;
+      return entry.reachable();
     }
     return nullptr;
   }
@@ -52,10 +56,12 @@ class TargetTable {
   struct Entry {
     const TargetRoute* route = nullptr;
     bool failed = false;
+    const TargetRoute* reachable() const { return failed ? nullptr : route; }
   };
   static size_t Home(std::string_view name) { return std::hash<std::string_view>()(name) % kSlots; }
 
   std::vector<Entry> by_index_;
+  const Entry* latest_ = nullptr;  // found; names keep their entry
   std::vector<uint16_t> by_name_;  // open addressing: index + 1; 0: free
 };
 

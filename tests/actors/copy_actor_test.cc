@@ -141,6 +141,8 @@ TEST_F(CopyActorTest, TheRelayReadsWhatWasSent) {
   Send(MakePiece(2, 1, {"hello ", "relay"}));
   EXPECT_FALSE(copy_.Drained());
   Pass();
+  EXPECT_FALSE(copy_.Drained()) << "whether the relay was about to park is still to be seen";
+  Pass();
   EXPECT_TRUE(copy_.Drained());
   ASSERT_EQ(Read(2), LanePoll::kPiece);
   EXPECT_EQ(read_.sequence, 1u);
@@ -290,6 +292,27 @@ TEST_F(CopyActorTest, AParkedRelayIsWokenOnceAPassAndAnAwakeOneNever) {
   EXPECT_EQ(relays.TakeWakes(0), 0u);
 }
 
+TEST_F(CopyActorTest, ARelayThatParksJustAfterTheDoorbellIsWokenByTheNextPass) {
+  OpenLane(0);
+  TestRelays& relays = TestRelays::Get();
+  relays.SetParked(0, false);
+  Send(MakePiece(0, 1, {"x"}));
+  Pass();
+  relays.SetParked(0, true);  // it has looked before the doorbell, and parks
+  Pass();
+  EXPECT_EQ(relays.TakeWakes(0), 1u);
+  Pass();
+  EXPECT_EQ(relays.TakeWakes(0), 0u);
+  relays.SetParked(0, false);
+  Send(MakePiece(0, 2, {"x"}));
+  Pass();
+  relays.SetParked(0, true);
+  Send(MakePiece(0, 3, {"x"}));
+  Pass();
+  EXPECT_EQ(relays.TakeWakes(0), 2u) << "for the piece before, and for this one";
+  relays.SetParked(0, false);
+}
+
 TEST_F(CopyActorTest, ARelayIsNotWokenBeforeThereIsSomethingToSee) {
   OpenLane(0);
   TestRelays& relays = TestRelays::Get();
@@ -399,7 +422,7 @@ TEST_F(CopyActorTest, APieceThatComesAfterCloseLaneIsCopiedAndReported) {
   EXPECT_EQ(closed_, (std::vector<uint32_t>{0}));
   ASSERT_EQ(copied_.size(), 2u);
   EXPECT_EQ(copied_[1].sequence, 2u);
-  EXPECT_TRUE(copy_.Drained());
+  EXPECT_TRUE(copy_.Drained()) << "a closed lane must not be looked at any more";
 }
 
 TEST_F(CopyActorTest, ALaneIsAnsweredForOnceEachTimeItWasOpen) {

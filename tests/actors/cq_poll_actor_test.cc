@@ -421,6 +421,22 @@ TEST_F(CqPollActorTest, WakesAParkedSender) {
   EXPECT_EQ(reactor_.loop().RunReady(), 0);
 }
 
+TEST_F(CqPollActorTest, ASenderThatParksJustAfterACompletionIsWokenByTheNextPass) {
+  LaneUser user(memory_, 0, 500);
+  const PeerSide sender = memory_.OpenAsPeer();
+  world_->side_out.Send({.side = &sender, .sender_epoch = 500, .lane = 0});
+  Run();
+  Start(Piece(0, 1));
+  nic_.Complete(1);
+  reactor_.RunPass();
+  EXPECT_EQ(user.StatusOf(1), RelayStatus::kOk);
+  memory_.side->Park(WakeRole::kCompletion);
+  reactor_.RunPass();
+  EXPECT_EQ(reactor_.loop().RunReady(), 1);
+  reactor_.RunPass();
+  EXPECT_EQ(reactor_.loop().RunReady(), 0);
+}
+
 TEST_F(CqPollActorTest, ASenderWhoseSideCameLateIsWokenOnce) {
   LaneUser user(memory_, 0, 500);
   Start(Piece(0, 1));

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/fence.h"
 #include "runtime/mpsc_ring.h"
 #include "tests/support/flag.h"
 #include "tests/support/scale.h"
@@ -27,6 +28,8 @@ void Finish(RequestTable& table, BatchId id, BatchState state = BatchState::kCom
   Batch& batch = table.at(static_cast<uint32_t>(id.value));
   batch.progress.bytes_done = bytes;
   RequestTable::Publish(batch, state);
+  FullFence();
+  RequestTable::WakeWaiters(batch);
 }
 
 TEST(RequestTableTest, GivesOutEachBatchOnceUntilNoneIsLeft) {

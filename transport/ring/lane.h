@@ -51,9 +51,18 @@ class LaneMapping {
   void RingDoorbell(uint64_t sequence) const { StoreRelease(control_->header.doorbell, sequence); }
   // After the doorbell was rung or issued.
   void PublishHead(uint64_t sequence) const { StoreRelease(control_->header.head, sequence); }
-  // After a full fence (docs/ring.md). Costs a load unless the relay is parked.
-  void WakeRelay() const {
-    if (relay_->side() != nullptr) relay_->side()->Wake(WakeRole::kRelay);
+  // See PeerSide::Wake.
+  bool WakeRelay() const {
+    return relay_->side() != nullptr && relay_->side()->Wake(WakeRole::kRelay);
+  }
+
+  // Asks for the cache lines that the piece `sequence` will be announced by: the relay's core has
+  // them, and without this the copy of its bytes waits behind the stores to them.
+  void PrefetchForOffer(uint64_t sequence) const {
+    const Descriptor& next = descriptor(sequence);
+    __builtin_prefetch(&next.commit_sequence, 1);
+    __builtin_prefetch(&next.plans[0], 1);
+    if (side_ != nullptr) __builtin_prefetch(&side_->claims[SlotIndex(sequence)], 1);
   }
 
  private:

@@ -35,12 +35,13 @@ void LocalSide::DrainWake(WakeRole role) {
   }
 }
 
-void PeerSide::Wake(WakeRole role) const {
+bool PeerSide::Wake(WakeRole role) const {
   const auto index = static_cast<size_t>(role);
-  if (LoadAcquire(file().parked[index].parked) == 0) return;
+  if (LoadAcquire(file().parked[index].parked) == 0) return false;
   const char byte = 1;
   // EAGAIN: the pipe is full of wakes already.
   [[maybe_unused]] const ssize_t written = write(pipes_[index].get(), &byte, 1);
+  return true;
 }
 
 absl::StatusOr<SideDirectory> SideDirectory::Open(const std::string& root,

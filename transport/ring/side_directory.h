@@ -54,9 +54,10 @@ class PeerSide {
   const std::vector<std::string>& rails() const { return rails_; }
   uint64_t capabilities() const { return capabilities_; }
 
-  // Wakes the role's reactor if it is parked. The caller has stored what there is to see and made a
-  // full fence. A pipe that is full wakes just as well.
-  void Wake(WakeRole role) const;
+  // Wakes the role's reactor if it is parked; false: it seems awake. That is a promise that it will
+  // see what the caller has stored only if there was a full fence in between (docs/ring.md). A pipe
+  // that is full wakes just as well.
+  bool Wake(WakeRole role) const;
 
  private:
   friend class SideDirectory;
