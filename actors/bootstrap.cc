@@ -136,7 +136,7 @@ class RankImpl final : public Rank {
   bool InForkedChild() const { return getpid() != pid_; }
   void Fill(Batch& batch, std::span<const TransferRequest> requests,
             std::chrono::milliseconds timeout) const {
-    batch.requests.assign(requests.begin(), requests.end());
+    batch.SetRequests(requests);
     uint64_t bytes = 0;
     for (const TransferRequest& request : requests)
       bytes += std::min(request.length, uint64_t{1} << 50);

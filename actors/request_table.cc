@@ -73,6 +73,12 @@ const char* TransferErrorName(TransferError error) {
   return "unknown";
 }
 
+void Batch::SetRequests(std::span<const TransferRequest> all) {
+  requests.assign(all.begin(), all.end());
+  left.resize(all.size());
+  for (size_t i = 0; i < all.size(); ++i) left[i] = all[i].length;
+}
+
 RequestTable::RequestTable(uint32_t capacity)
     : capacity_(capacity), batches_(std::make_unique<Batch[]>(capacity)) {
   for (uint32_t i = capacity; i-- > 0;) PushFree(i);
@@ -166,7 +172,10 @@ FreeResult RequestTable::Free(BatchId id) {
   }
   batch->in_use.store(false, std::memory_order_release);
   batch->requests.clear();
-  if (batch->requests.capacity() > kKeptRequests) batch->requests.shrink_to_fit();
+  if (batch->requests.capacity() > kKeptRequests) {
+    batch->requests.shrink_to_fit();
+    batch->left = {};
+  }
   PushFree(IndexOf(id));
   return FreeResult::kOk;
 }

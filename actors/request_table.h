@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "transport/engine/data_path.h"
@@ -22,6 +23,18 @@ struct Batch {
   // Filled by the application before it is submitted, then read-only.
   std::vector<TransferRequest> requests;
   uint64_t deadline = 0;  // cycles
+
+  // Bytes of each request that are not known to be at the target. Set with `requests`; then
+  // SubmitActor writes, any thread reads.
+  std::vector<uint64_t> left;
+  void NoteDone(size_t request, uint64_t count) {
+    const std::atomic_ref<uint64_t> word(left[request]);
+    word.store(word.load(std::memory_order_relaxed) - count, std::memory_order_release);
+  }
+  uint64_t BytesLeft(size_t request) {
+    return std::atomic_ref<uint64_t>(left[request]).load(std::memory_order_acquire);
+  }
+  void SetRequests(std::span<const TransferRequest> all);
 
   // SubmitActor's.
   struct Progress {

@@ -76,24 +76,18 @@ void PieceContent::Clear() {
   length = 0;
 }
 
-bool PieceContent::Continues(const Span& span) const {
-  if (spans.empty()) return false;
-  const Span& last = spans.back();
-  return last.batch == span.batch && last.region == span.region && last.is_read == span.is_read &&
-         last.source + last.length == span.source &&
-         last.destination + last.length == span.destination;
-}
-
 void PieceContent::Append(const Span& span) {
-  if (Continues(span)) {
-    spans.back().length += span.length;
+  const bool continues = !spans.empty() && spans.back().region == span.region &&
+                         spans.back().source + spans.back().length == span.source &&
+                         spans.back().destination + spans.back().length == span.destination;
+  if (continues) {
     copies.back().length += span.length;
     plans.back().length += span.length;
   } else {
-    spans.push_back(span);
     copies.push_back({span.source, span.length});
     plans.push_back({span.destination, span.length});
   }
+  spans.push_back(span);
   length += span.length;
 }
 
@@ -107,8 +101,8 @@ uint64_t PieceTarget(uint64_t bytes_at_relay, uint64_t efficient_bytes, uint64_t
 bool CutPiece(SpanPool& pool, SpanQueue& queue, uint64_t max_bytes, PieceContent* piece) {
   piece->Clear();
   while (!queue.empty() && piece->length < max_bytes) {
+    if (piece->full()) break;
     Span span = pool.Front(queue);
-    if (piece->spans.size() == kMaxPlanEntries && !piece->Continues(span)) break;
     const uint64_t room = max_bytes - piece->length;
     if (span.length > room) {
       span.length = room;

@@ -26,6 +26,7 @@ struct Span {
   uint64_t length = 0;
   Region* region = nullptr;  // that the source lies in; its in_flight counts these bytes
   uint32_t batch = 0;        // index in the RequestTable
+  uint32_t request = 0;      // of the batch
   bool is_read = false;
 };
 
@@ -79,15 +80,17 @@ class SpanPool {
 };
 
 // What one ring slot carries: spans of one target, and the same as the copy engine and the
-// descriptor want them. The three vectors run in parallel and hold kMaxPlanEntries without growing.
+// descriptor want them. Nothing grows beyond kMaxPlanEntries, which is there from the start.
 struct PieceContent {
   PieceContent();
   void Clear();
+  bool full() const { return spans.size() == kMaxPlanEntries; }
+  // Only if not full.
   void Append(const Span& span);
-  // True if `span` continues the last one in source and target, for the same request.
-  bool Continues(const Span& span) const;
 
   std::vector<Span> spans;
+  // These two run in parallel; spans that are neighbours at both ends, in one region, share an
+  // entry.
   std::vector<CopySpan> copies;
   std::vector<PlanEntry> plans;
   uint64_t length = 0;

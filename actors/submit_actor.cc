@@ -169,6 +169,7 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
             .length = std::min(left, buffer->length - (address - buffer->address)),
             .region = region,
             .batch = index,
+            .request = static_cast<uint32_t>(progress.next_request),
             .is_read = request.opcode == Opcode::kRead};
   const RoutePlanner::Route route =
       planner_.Plan(*target.route, *buffer, request.opcode, region->staging, progress.known_bytes);
@@ -231,6 +232,7 @@ void SubmitActor::EndSpan(const Span& span, TransferError error, bool relayed) {
   batch.progress.bytes_moving -= span.length;
   if (error == TransferError::kNone) {
     batch.progress.bytes_done += span.length;
+    batch.NoteDone(span.request, span.length);
     if (relayed) batch.progress.bytes_relayed += span.length;
     Count(relayed ? stats_.bytes_relayed : stats_.bytes_direct, span.length);
   } else {

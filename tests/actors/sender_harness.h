@@ -186,7 +186,7 @@ class SenderHarness {
     const BatchId id = table.Allocate();
     EXPECT_TRUE(id.valid());
     Batch& batch = *table.Find(id);
-    batch.requests = std::move(requests);
+    batch.SetRequests(requests);
     batch.deadline = deadline;
     EXPECT_TRUE(submit.OnBatchCommand({BatchCommand::kSubmit, id}));
     return id;

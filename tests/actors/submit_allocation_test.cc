@@ -139,9 +139,11 @@ class QuietWorld {
   BatchId Submit(size_t count, uint64_t round) {
     const BatchId id = table_.Allocate();
     Batch& batch = *table_.Find(id);
+    requests_.clear();
     for (size_t i = 0; i < count; ++i) {
-      batch.requests.push_back(Write(i * 5000, i * 5000, 1 + (i + round) % 4096));
+      requests_.push_back(Write(i * 5000, i * 5000, 1 + (i + round) % 4096));
     }
+    batch.SetRequests(requests_);
     batch.deadline = SenderHarness::kFar;
     submit_.OnBatchCommand({BatchCommand::kSubmit, id});
     return id;
@@ -169,6 +171,7 @@ class QuietWorld {
 
   ManualClock clock_;
   RequestTable table_{16};
+  std::vector<TransferRequest> requests_;
   Reactor reactor_;
   SubmitActor submit_;
   Region region_;

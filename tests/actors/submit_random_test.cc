@@ -172,7 +172,7 @@ class RandomWorld {
       destination += length + (Chance(50) ? Random(5000) : 0);
     }
     Batch& batch = *sender_.table.Find(id);
-    batch.requests = std::move(requests);
+    batch.SetRequests(requests);
     batch.deadline = SenderHarness::kFar;
     ASSERT_TRUE(sender_.submit.OnBatchCommand({BatchCommand::kSubmit, id}));
   }

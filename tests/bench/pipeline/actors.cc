@@ -61,11 +61,12 @@ class BatchTarget final : public LoadTarget {
   bool Submit(uint32_t slot, uint64_t now) override {
     const BatchId id = graph_.requests().Allocate();
     Batch& batch = *graph_.requests().Find(id);
-    batch.requests.assign(1, {.opcode = Opcode::kWrite,
-                              .source = source_.of_slot(slot),
-                              .target = target_,
-                              .target_address = address_ + slot * kRequestBytes,
-                              .length = kRequestBytes});
+    const TransferRequest request{.opcode = Opcode::kWrite,
+                                  .source = source_.of_slot(slot),
+                                  .target = target_,
+                                  .target_address = address_ + slot * kRequestBytes,
+                                  .length = kRequestBytes};
+    batch.SetRequests({&request, 1});
     batch.deadline = now + deadline_;
     if (!graph_.submissions().Prepare({BatchCommand::kSubmit, id})) {
       graph_.requests().Discard(id);
