@@ -1,5 +1,6 @@
 #include "runtime/cycle_clock.h"
 
+#include <cmath>
 #include <thread>
 
 namespace railhop {
@@ -7,11 +8,15 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// The counter and the steady clock at (nearly) the same moment.
-struct ClockPair {
-  uint64_t cycles = 0;
-  SteadyClock::time_point time;
-};
+double MeasureCyclesPerNanosecond() {
+  const ClockPair start = ReadBothClocks();
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const ClockPair end = ReadBothClocks();
+  const std::chrono::duration<double, std::nano> elapsed = end.time - start.time;
+  return static_cast<double>(end.cycles - start.cycles) / elapsed.count();
+}
+
+}  // namespace
 
 // The reading that took the least time of several: one without an interrupt in the middle.
 ClockPair ReadBothClocks() {
@@ -29,15 +34,13 @@ ClockPair ReadBothClocks() {
   return best;
 }
 
-double MeasureCyclesPerNanosecond() {
-  const ClockPair start = ReadBothClocks();
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  const ClockPair end = ReadBothClocks();
-  const std::chrono::duration<double, std::nano> elapsed = end.time - start.time;
-  return static_cast<double>(end.cycles - start.cycles) / elapsed.count();
+SteadyClock::time_point ToSteadyTime(uint64_t cycles, const ClockPair& start,
+                                     const ClockPair& now) {
+  const std::chrono::duration<double, std::nano> elapsed = now.time - start.time;
+  const double rate = elapsed.count() / static_cast<double>(now.cycles - start.cycles);
+  const double back = static_cast<double>(static_cast<int64_t>(now.cycles - cycles)) * rate;
+  return now.time - std::chrono::nanoseconds(std::llround(back));
 }
-
-}  // namespace
 
 double CyclesPerNanosecond() {
   static const double rate = MeasureCyclesPerNanosecond();

@@ -34,6 +34,18 @@ inline std::chrono::nanoseconds ToNanoseconds(uint64_t cycles) {
       static_cast<int64_t>(static_cast<double>(cycles) / CyclesPerNanosecond()));
 }
 
+// The counter and steady_clock (CLOCK_MONOTONIC) at the same moment, but for some tens of
+// nanoseconds. Takes some microseconds.
+struct ClockPair {
+  uint64_t cycles = 0;
+  std::chrono::steady_clock::time_point time;
+};
+ClockPair ReadBothClocks();
+// The time at `cycles`, counted back from `now` at the rate since `start`, which is long before.
+// Processes of one host may compare such times: they differ by what ReadBothClocks may be off.
+std::chrono::steady_clock::time_point ToSteadyTime(uint64_t cycles, const ClockPair& start,
+                                                   const ClockPair& now);
+
 class CycleClock {
  public:
   CycleClock() = default;
