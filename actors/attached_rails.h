@@ -5,9 +5,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "transport/ring/registry.h"
 
 namespace railhop {
 
@@ -15,6 +18,8 @@ struct AttachedPeer {
   int32_t pid = 0;
   uint32_t lane = 0;  // outbound
   std::vector<std::string> rails;
+  std::shared_ptr<const PeerMapping> relay = nullptr;
+  uint32_t relay_lane = 0;  // of the relay's control block
 };
 
 class AttachedRails {

@@ -43,7 +43,7 @@ class RankImpl final : public Rank {
   }
 
   absl::Status Start() {
-    started_ = std::chrono::steady_clock::now();
+    clocks_at_start_ = ReadBothClocks();
     return graph_->system().Start();
   }
 
@@ -109,7 +109,9 @@ class RankImpl final : public Rank {
 
   RankStats Stats() const override {
     RankStats stats;
-    stats.actors = SummariseActors(graph_->system(), std::chrono::steady_clock::now() - started_);
+    stats.actors =
+        SummariseActors(graph_->system(), std::chrono::steady_clock::now() - clocks_at_start_.time);
+    stats.lanes = graph_->ReadSlots();
     const SubmitStats& sent = graph_->submit().stats();
     stats.bytes_direct = sent.bytes_direct.load(std::memory_order_relaxed);
     stats.bytes_relayed = sent.bytes_relayed.load(std::memory_order_relaxed);
@@ -124,6 +126,20 @@ class RankImpl final : public Rank {
       }
     }
     return stats;
+  }
+
+  PieceTrace TakePieceTrace() override {
+    PieceTrace trace = graph_->TakeTrace();
+    const ClockPair now = ReadBothClocks();
+    const auto convert = [&](uint64_t& cycles) {
+      const auto time = ToSteadyTime(cycles, clocks_at_start_, now).time_since_epoch();
+      cycles = static_cast<uint64_t>(std::chrono::nanoseconds(time).count());
+    };
+    for (PieceRecord& record : trace.records) {
+      convert(record.at);
+      if (record.stage == PieceStage::kSliced) convert(record.submitted);
+    }
+    return trace;
   }
 
   void Stop(std::chrono::milliseconds deadline) override {
@@ -145,13 +161,14 @@ class RankImpl final : public Rank {
                              ? std::chrono::nanoseconds(timeout)
                              : std::chrono::milliseconds(graph_->config().batch_timeout_ms) +
                                    std::chrono::nanoseconds(bytes);
-    batch.deadline = ReadCycles() + ToCycles(allowed);
+    batch.submitted = ReadCycles();
+    batch.deadline = batch.submitted + ToCycles(allowed);
   }
 
   const pid_t pid_ = getpid();
   std::unique_ptr<ActorGraph> graph_;
   RankMemory memory_;
-  std::chrono::steady_clock::time_point started_;
+  ClockPair clocks_at_start_;
 };
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/piece_record.h"
 #include "transport/engine/data_path.h"
 
 namespace railhop {
@@ -31,13 +32,28 @@ struct ActorStats {
   std::string reactor;  // the thread it lives on
   int core = -1;        // -1: not pinned
   double busy = 0;      // share of the time since start that the actor worked, 0..1
+  double busy_s = 0;    // that time, in seconds
   uint64_t messages = 0;
   LatencySummary queue_wait;  // sent -> handled
   LatencySummary service;     // time in the handler
 };
 
+// The 18 ring slots of one outbound lane, by how far their pieces are at the moment.
+struct LaneSlots {
+  uint32_t lane = 0;
+  int32_t relay_pid = 0;
+  std::vector<std::string> rails;  // of the relay
+  uint32_t free = 0;
+  uint32_t copying = 0;    // taken for a piece, whose doorbell is not rung yet
+  uint32_t rung = 0;       // the relay has not taken it yet; with a version-1 relay: has not
+                           // completed it
+  uint32_t posted = 0;     // the relay has taken it
+  uint32_t completed = 0;  // the relay has answered; the slot is not given back yet
+};
+
 struct RankStats {
   std::vector<ActorStats> actors;
+  std::vector<LaneSlots> lanes;                  // those that are open
   uint64_t bytes_direct = 0, bytes_relayed = 0;  // finished as a sender
   uint64_t bytes_relayed_for_others = 0;         // finished as a relay
   uint64_t pieces_relayed = 0, slices_direct = 0;
@@ -58,6 +74,10 @@ class Rank : public DataPath {
   // True once a ready lane leads to a peer that owns `rail`; false after `timeout`.
   virtual bool WaitForRelay(std::string_view rail, std::chrono::milliseconds timeout) = 0;
   virtual RankStats Stats() const = 0;
+  // What was recorded of relayed pieces since the last call, here as sender and as relay; times are
+  // nanoseconds of CLOCK_MONOTONIC. One thread at a time. JoinPieces (piece_trace.h) puts the
+  // records of several ranks of a host together.
+  virtual PieceTrace TakePieceTrace() = 0;
   // Refuses new work, drains until `deadline` has passed, then fails what is left, and joins.
   // From any thread, in any state, any number of times; the destructor calls it. In a forked child
   // both do nothing.

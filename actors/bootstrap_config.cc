@@ -118,6 +118,7 @@ class ConfigReader {
     ReadNics();
     ReadLayout();
     ReadTracing();
+    ReadSlotLog();
     return error_.empty();
   }
   void ReadPxn(PxnSettingsReader* reader) const;
@@ -157,6 +158,7 @@ class ConfigReader {
   void ReadReactors();
   void ReadPlacement();
   void ReadTracing();
+  void ReadSlotLog();
 
   const std::string file_;
   const proto::RankConfig& message_;
@@ -291,11 +293,20 @@ void ConfigReader::ReadPlacement() {
 void ConfigReader::ReadTracing() {
   const proto::Tracing& tracing = message_.tracing();
   if (tracing.has_histograms()) config_.histograms = tracing.histograms();
+  if (tracing.has_pieces()) config_.trace_pieces = tracing.pieces();
   if (!tracing.has_sample_every()) return;
   config_.trace_sample_every = tracing.sample_every();
   Check(std::has_single_bit(config_.trace_sample_every), Where("tracing"),
         fmt::format("sample_every = {} is not a power of two (1 records every message)",
                     config_.trace_sample_every));
+}
+
+void ConfigReader::ReadSlotLog() {
+  if (!message_.has_slot_log()) return;
+  const proto::SlotLog& slot_log = message_.slot_log();
+  config_.slot_log_every_ms = 1000;
+  Take(slot_log.has_every_ms(), slot_log.every_ms(), 10, kMaxMs, Where("slot_log"), "every_ms",
+       &config_.slot_log_every_ms);
 }
 
 void ConfigReader::ReadPxn(PxnSettingsReader* reader) const {

@@ -103,6 +103,8 @@ struct RankConfig {
   uint32_t max_batches = 1024;  // from submission to free
   uint32_t trace_sample_every = 64;
   bool histograms = true;
+  bool trace_pieces = true;
+  uint64_t slot_log_every_ms = 0;  // 0: no slot log
 
   // For the log, one line each: what was asked for and is not done.
   std::vector<std::string> warnings;

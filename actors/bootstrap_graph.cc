@@ -7,6 +7,7 @@
 
 #include "actors/ordered_ports.h"
 #include "actors/post_job.h"
+#include "actors/slot_states.h"
 #include "runtime/log.h"
 #include "transport/fabric/sim/sim_nic.h"
 #include "transport/fabric/sim/sim_target.h"
@@ -129,7 +130,9 @@ void ActorGraph::AddActors(const ResolvedLayout& layout) {
                            .heartbeat_timeout = Milliseconds(pxn.heartbeat_timeout_ms),
                            .probe_timeout = Milliseconds(pxn.probe_timeout_ms),
                            .lane_grace = Milliseconds(pxn.lane_grace_ms),
-                           .fabric_drain = Milliseconds(pxn.fabric_drain_ms)});
+                           .fabric_drain = Milliseconds(pxn.fabric_drain_ms),
+                           .slot_log_every = Milliseconds(config_.slot_log_every_ms),
+                           .read_slots = [this] { return ReadSlots(); }});
   }
   RelayPostActor::Options post;
   post.nics = nic_pointers_;
@@ -160,6 +163,38 @@ void ActorGraph::AddActors(const ResolvedLayout& layout) {
       &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog", kDeadlineSlots);
   // The way of a completion, then that of a new piece: each hop within one pass.
   system_.SetRunOrder({relay_post_, cq_poll_, submit_, copy_});
+  if (config_.trace_pieces && member_ != nullptr) EnableTracing();
+}
+
+void ActorGraph::EnableTracing() {
+  const uint64_t epoch = member_->self().epoch();
+  for (PieceTracer* trace : {&submit_->trace, &copy_->trace, &relay_post_->trace, &cq_poll_->trace})
+    trace->Enable(config_.trace_sample_every, epoch);
+}
+
+PieceTrace ActorGraph::TakeTrace() {
+  PieceTrace taken;
+  for (PieceTracer* trace :
+       {&submit_->trace, &copy_->trace, &relay_post_->trace, &cq_poll_->trace}) {
+    taken.lost += trace->Take([&](const PieceRecord& record) { taken.records.push_back(record); });
+  }
+  return taken;
+}
+
+std::vector<LaneSlots> ActorGraph::ReadSlots() const {
+  std::vector<LaneSlots> lanes;
+  if (peer_ == nullptr) return lanes;
+  for (const AttachedPeer& peer : peer_->Attached()) {
+    const PeerSide* side = peer.relay->side();
+    LaneSlots slots = CountSlots(submit_->slots(peer.lane),
+                                 peer.relay->block().lanes[peer.relay_lane].completions,
+                                 side == nullptr ? nullptr : &side->file().lanes[peer.relay_lane]);
+    slots.lane = peer.lane;
+    slots.relay_pid = peer.pid;
+    slots.rails = peer.rails;
+    lanes.push_back(std::move(slots));
+  }
+  return lanes;
 }
 
 void ActorGraph::ConnectDataActors() {

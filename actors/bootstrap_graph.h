@@ -44,6 +44,10 @@ class ActorGraph {
   SubmitActor& submit() { return *submit_; }
   EndpointActor& endpoint() { return *endpoint_; }
   const CqPollActor& cq_poll() const { return *cq_poll_; }
+  // Any thread, while the actors live; empty when PXN is off.
+  std::vector<LaneSlots> ReadSlots() const;
+  // One thread at a time: what the actors recorded since the last call. Cycles.
+  PieceTrace TakeTrace();
   // nullptr when PXN is off.
   PeerActor* peer() { return peer_; }
 
@@ -53,6 +57,7 @@ class ActorGraph {
   absl::Status MakeNics();
   void JoinGroup();
   void AddActors(const ResolvedLayout& layout);
+  void EnableTracing();
   void ConnectDataActors();
   void ConnectControlActors();
   void ConnectPeer();

@@ -8,6 +8,7 @@
 #include "actors/slicer.h"
 #include "runtime/fault_point.h"
 #include "runtime/fence.h"
+#include "runtime/reactor.h"
 
 namespace railhop {
 namespace {
@@ -63,6 +64,14 @@ bool CopyActor::OnCopyPiece(const CopyPiece& piece) {
   RAILHOP_FAULT_POINT("sender.offered");
   DescriptorWriter::Commit(descriptor, piece.sequence);
   RAILHOP_FAULT_POINT("sender.committed");
+  // Before the issue: a GPU may be seen to have rung the doorbell before the call returns.
+  if (trace.Samples(piece.sequence)) {
+    trace.RecordOutbound({.at = reactor().clock().Now(),
+                          .relay_epoch = mapping.relay_epoch(),
+                          .sequence = piece.sequence,
+                          .lane = mapping.claim().lane,
+                          .stage = PieceStage::kCopyIssued});
+  }
   [[maybe_unused]] const bool issued =
       engine_.Issue({.stream = piece.lane,
                      .spans = piece.content->copies,

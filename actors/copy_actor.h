@@ -12,6 +12,7 @@
 #include <string>
 
 #include "actors/messages.h"
+#include "actors/piece_record.h"
 #include "runtime/actor.h"
 #include "runtime/poller.h"
 #include "transport/copy/copy_engine.h"
@@ -39,6 +40,8 @@ class CopyActor : public Actor, private Poller {
   OutPort<PieceCopied> copied_out;
   OutPort<PieceRung> rung_out;
   OutPort<LaneClosed> lane_closed_out;
+
+  PieceTracer trace;  // kCopyIssued
 
  private:
   struct Lane {

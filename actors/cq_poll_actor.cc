@@ -193,6 +193,15 @@ bool CqPollActor::OnPieceRefused(const PieceRefused& refused) {
 }
 
 void CqPollActor::Complete(uint32_t lane, const LanePiece& piece, RelayStatus status) {
+  // Before it is written: its sender may see it, and read its own clock, before this one is read.
+  if (trace.Samples(piece.sequence)) {
+    trace.RecordInbound({.at = reactor().clock().Now(),
+                         .sender_epoch = piece.sender_epoch,
+                         .sequence = piece.sequence,
+                         .lane = lane,
+                         .stage = PieceStage::kCompleted,
+                         .status = static_cast<int32_t>(status)});
+  }
   if (inbound_[lane].writer.Complete(piece, status)) wakes_ |= 1u << lane;
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "actors/piece_record.h"
 #include "actors/post_job.h"
 #include "runtime/actor.h"
 #include "runtime/poller.h"
@@ -78,6 +79,8 @@ class CqPollActor : public Actor, public Poller {
   OutPort<EndpointError> error_out;
   OutPort<LaneClosed> lane_closed_out;
   OutPort<SenderSideTaken> side_taken_out;
+
+  PieceTracer trace;  // kCompleted
 
  private:
   static constexpr size_t kBatch = 64;              // completions of one NIC in one pass

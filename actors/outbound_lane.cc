@@ -25,6 +25,7 @@ RingPiece& OutboundLane::Take(const TargetRoute* target, uint64_t deadline) {
   piece.next_span = 0;
   piece.status = 0;
   ++in_flight_;
+  slots_[SlotIndex(piece.sequence)].store(piece.sequence << 1, std::memory_order_relaxed);
   return piece;
 }
 
@@ -36,6 +37,7 @@ RingPiece* OutboundLane::Find(uint64_t sequence) {
 
 void OutboundLane::NoteCopied(RingPiece& piece) {
   piece.copied = true;
+  slots_[SlotIndex(piece.sequence)].store(piece.sequence << 1 | 1, std::memory_order_relaxed);
   if (!piece.completed) bytes_at_relay_ += piece.content.length;
 }
 
@@ -48,6 +50,7 @@ void OutboundLane::NoteCompleted(RingPiece& piece, int32_t status) {
 
 void OutboundLane::Release(RingPiece& piece) {
   assert(piece.copied && piece.completed && piece.ended);
+  slots_[SlotIndex(piece.sequence)].store(0, std::memory_order_relaxed);
   piece.sequence = 0;
   --in_flight_;
   while (reaped_ + 1 < next_sequence_ && pieces_[SlotIndex(reaped_ + 1)].sequence == 0) ++reaped_;

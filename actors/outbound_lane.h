@@ -1,12 +1,14 @@
 // OutboundLane: the sender's book of one lane - which ring slots are taken, by what, and whether
 // more may be offered.
 //
-// Pure logic, one owner (SubmitActor). A slot's life: free -> copying -> rung -> completed -> free.
-// Revoked pieces keep their ring slot until the relay has completed them too. Sequences of a lane
-// are given out once and in order; the ring has room while next_sequence - reaped <= 18.
+// Pure logic, one owner (SubmitActor); slots() is for any thread. A slot's life: free -> copying ->
+// rung -> completed -> free. Revoked pieces keep their ring slot until the relay has completed them
+// too. Sequences of a lane are given out once and in order; the ring has room while next_sequence -
+// reaped <= 18.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "actors/route_planner.h"
@@ -32,6 +34,10 @@ struct RingPiece {
   uint32_t next_span = 0;  // the first of those
   int32_t status = 0;      // if completed
 };
+
+// What other threads may see of a lane's ring slots, at any time: 0 for a free one, else the
+// sequence of its piece << 1, and 1 beside it once the piece is copied. Relaxed; one writer.
+using SlotWords = std::array<std::atomic<uint64_t>, kSlotsPerLane>;
 
 class OutboundLane {
  public:
@@ -70,6 +76,7 @@ class OutboundLane {
   uint64_t bytes_at_relay() const { return bytes_at_relay_; }
   uint64_t next_sequence() const { return next_sequence_; }
   uint32_t generation() const { return generation_; }
+  const SlotWords& slots() const { return slots_; }
 
   // The slot of the next sequence, to cut a piece into. Only with credit.
   RingPiece& NextSlot() { return pieces_[SlotIndex(next_sequence_)]; }
@@ -100,6 +107,7 @@ class OutboundLane {
   uint32_t in_flight_ = 0;
   uint64_t bytes_at_relay_ = 0;
   std::array<RingPiece, kSlotsPerLane> pieces_;
+  SlotWords slots_{};
 };
 
 }  // namespace railhop

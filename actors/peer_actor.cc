@@ -22,7 +22,8 @@ PeerActor::PeerActor(std::string name, Options options)
       options_(std::move(options)),
       member_(*options_.member),
       worker_([this] { Post({.kind = ControlMessage::kFirstUserKind}); }),
-      inbound_(member_, worker_, options_.lane_grace, cq_poll_, relay_) {
+      inbound_(member_, worker_, options_.lane_grace, cq_poll_, relay_),
+      slot_log_(options_.slot_log_every) {
   AddPoller(this);
 }
 
@@ -87,8 +88,9 @@ size_t PeerActor::Poll(uint64_t now) {
   } else {
     Search(now);
   }
+  if (now >= slot_log_.due()) slot_log_.Run(now, options_.read_slots());
 
-  due_ = std::min({heartbeat_at_, inbound_.due(), scan_at_, stop_at_});
+  due_ = std::min({heartbeat_at_, inbound_.due(), scan_at_, stop_at_, slot_log_.due()});
   for (const Peer& peer : peers_) due_ = std::min(due_, peer.outbound->due());
   return work;
 }
@@ -175,8 +177,11 @@ size_t PeerActor::DriveLane(Peer& peer) {
       Wake();
     } else {
       lane.state = Lane::State::kOpen;
-      attached_.Add(
-          {.pid = outbound.info().owner.pid, .lane = peer.lane, .rails = outbound.info().rails});
+      attached_.Add({.pid = outbound.info().owner.pid,
+                     .lane = peer.lane,
+                     .rails = outbound.info().rails,
+                     .relay = outbound.lane()->KeepRelay(),
+                     .relay_lane = outbound.lane()->claim().lane});
     }
   }
   return lane.state == Lane::State::kClosing ? FinishClosing(peer) : 0;

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@
 #include "actors/messages.h"
 #include "actors/ordered_ports.h"
 #include "actors/outbound_peer.h"
+#include "actors/slot_log.h"
 #include "runtime/actor.h"
 #include "runtime/edge.h"
 
@@ -44,6 +46,9 @@ class PeerActor : public Actor, public Poller {
     std::chrono::milliseconds probe_timeout{100};
     std::chrono::milliseconds lane_grace{200};
     std::chrono::milliseconds fabric_drain{10};
+    std::chrono::milliseconds slot_log_every{0};  // 0: no slot log
+    // With a slot log: the slots of the attached lanes.
+    std::function<std::vector<LaneSlots>()> read_slots = nullptr;
   };
   static constexpr std::chrono::milliseconds kFirstScan{50};   // then twice the time before, up to
   static constexpr std::chrono::milliseconds kLastScan{1000};  // while a rail is missing
@@ -140,6 +145,7 @@ class PeerActor : public Actor, public Poller {
   std::array<Lane, kLaneCount> lanes_;
   uint32_t next_lane_ = 0;  // a number is used again as late as possible
   AttachedRails attached_;
+  SlotLog slot_log_;
 
   bool awake_ = true;  // something happened: look at everything
   uint64_t due_ = 0;   // cycles: look at everything then

@@ -30,6 +30,7 @@ std::vector<ActorStats> SummariseActors(const ActorSystem& system,
                     .reactor = placed.reactor->options().name,
                     .core = placed.reactor->pinned_core(),
                     .busy = cycles > 0 ? busy / cycles : 0,
+                    .busy_s = busy / CyclesPerNanosecond() * 1e-9,
                     .messages = metrics.messages.load(std::memory_order_relaxed),
                     .queue_wait = Summarise(metrics.queue_wait),
                     .service = Summarise(metrics.service)});

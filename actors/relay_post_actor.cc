@@ -164,6 +164,7 @@ Served RelayPostActor::ServeSlice(uint64_t now) {
 void RelayPostActor::StartPiece(uint32_t lane, uint32_t record, uint64_t now) {
   const InboundPiece& piece = lanes_[lane].piece(record);
   const TargetRoute& route = *piece.route;
+  if (trace.Samples(piece.id.sequence)) Record(lane, piece.id, PieceStage::kPosted);
   Start(PieceJob(lane, record),
         {.opcode = FabricOpcode::kWrite,
          .nic = piece.nic,

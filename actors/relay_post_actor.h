@@ -26,6 +26,7 @@
 #include "actors/inbound_lane.h"
 #include "actors/job_poster.h"
 #include "actors/messages.h"
+#include "actors/piece_record.h"
 #include "actors/target_table.h"
 #include "runtime/actor.h"
 #include "runtime/poller.h"
@@ -88,6 +89,8 @@ class RelayPostActor : public Actor, public Poller {
   OutPort<EndpointError> error_out;
   OutPort<SenderSeen> seen_out;
   OutPort<SenderDrained> drained_out;
+
+  PieceTracer trace;  // kDoorbellSeen, kPosted
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -154,6 +157,7 @@ class RelayPostActor : public Actor, public Poller {
   void Start(uint32_t index, const JobPoster::Job& job, JobPosted message, uint64_t now);
   void CheckStuck(uint64_t now);
   void Append(SliceList& list, uint32_t slice);
+  void Record(uint32_t lane, const LanePiece& piece, PieceStage stage);
 
   static uint32_t PieceJob(uint32_t lane, uint32_t record) {
     return lane * kRecordsPerLane + record;

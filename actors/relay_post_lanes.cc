@@ -78,6 +78,7 @@ size_t RelayPostActor::ReadLane(uint32_t lane, uint64_t now) {
 size_t RelayPostActor::AcceptPiece(uint32_t lane, uint32_t record, uint64_t now) {
   InboundPiece& piece = lanes_[lane].piece(record);
   piece.deadline = now + piece_timeout_;
+  if (trace.Samples(piece.id.sequence)) Record(lane, piece.id, PieceStage::kDoorbellSeen);
   ++unasked_;
   const TargetRoute* route = targets_.Find(piece.descriptor.session_name());
   if (stopping_) {
@@ -86,6 +87,14 @@ size_t RelayPostActor::AcceptPiece(uint32_t lane, uint32_t record, uint64_t now)
     SetRoute(piece, *route);
   }
   return piece.descriptor.plan_count;
+}
+
+void RelayPostActor::Record(uint32_t lane, const LanePiece& piece, PieceStage stage) {
+  trace.RecordInbound({.at = reactor().clock().Now(),
+                       .sender_epoch = piece.sender_epoch,
+                       .sequence = piece.sequence,
+                       .lane = lane,
+                       .stage = stage});
 }
 
 // Only with room in the edge.

@@ -21,6 +21,7 @@
 #include "actors/messages.h"
 #include "actors/outbound_lane.h"
 #include "actors/outlet.h"
+#include "actors/piece_record.h"
 #include "actors/region_table.h"
 #include "actors/request_table.h"
 #include "actors/route_planner.h"
@@ -57,6 +58,8 @@ class SubmitActor : public Actor, private Poller {
   SubmitActor(std::string name, RequestTable* table, Options options);
 
   const SubmitStats& stats() const { return stats_; }
+  // Any thread.
+  const SlotWords& slots(uint32_t lane) const { return lanes_[lane].slots(); }
 
   bool OnBatchCommand(const BatchCommand& command);
   bool OnPieceCopied(const PieceCopied& done);
@@ -76,6 +79,8 @@ class SubmitActor : public Actor, private Poller {
   OutPort<ArmDeadline> deadline_out;
   OutPort<WantRail> want_out;
   OutPort<LaneClosed> lane_closed_out;
+
+  PieceTracer trace;  // kSubmitted, kSliced, kReaped
 
  private:
   friend class SubmitActorPeer;  // of the tests: looks whether every pool is full again
@@ -132,6 +137,8 @@ class SubmitActor : public Actor, private Poller {
   void OpenLanes();
   size_t PumpLane(uint32_t lane, uint64_t now);
   bool OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_t now);
+  void RecordSliced(const LaneMapping& mapping, const RingPiece& piece);
+  void RecordReaped(const LaneMapping& mapping, const SliceDone& done);
   void CheckPieceDeadlines(uint32_t lane, uint64_t now);
   void CheckPieceDeadline(uint32_t lane, RingPiece& piece, uint64_t now);
   bool CarriesAbandoned(const RingPiece& piece) const;

@@ -107,9 +107,33 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
            &book.NextSlot().content);
   const RingPiece& piece = book.Take(targets_[target].route, now + options_.piece_timeout);
   ++flow.in_flight;
+  if (trace.Samples(piece.sequence)) RecordSliced(*book.mapping(), piece);
   copy_out.Send({&piece.content, piece.target, piece.sequence, lane, book.generation()});
   Arm(lane, piece.deadline);
   return true;
+}
+
+void SubmitActor::RecordSliced(const LaneMapping& mapping, const RingPiece& piece) {
+  uint64_t submitted = UINT64_MAX;
+  for (const Span& span : piece.content.spans) {
+    submitted = std::min(submitted, table_.at(span.batch).submitted);
+  }
+  trace.RecordOutbound({.at = reactor().clock().Now(),
+                        .submitted = submitted,
+                        .relay_epoch = mapping.relay_epoch(),
+                        .sequence = piece.sequence,
+                        .lane = mapping.claim().lane,
+                        .stage = PieceStage::kSliced,
+                        .bytes = static_cast<uint32_t>(piece.content.length)});
+}
+
+void SubmitActor::RecordReaped(const LaneMapping& mapping, const SliceDone& done) {
+  trace.RecordOutbound({.at = reactor().clock().Now(),
+                        .relay_epoch = mapping.relay_epoch(),
+                        .sequence = done.sequence,
+                        .lane = mapping.claim().lane,
+                        .stage = PieceStage::kReaped,
+                        .status = done.status});
 }
 
 void SubmitActor::CheckPieceDeadlines(uint32_t lane, uint64_t now) {
@@ -178,6 +202,8 @@ bool SubmitActor::OnSliceDone(const SliceDone& done) {
   }
   RingPiece* piece = lanes_[done.lane].Find(done.sequence);
   if (piece == nullptr || piece->completed) return true;
+  // Before its batch can be over: who sees that finds the piece's last record.
+  if (trace.Samples(done.sequence)) RecordReaped(*lanes_[done.lane].mapping(), done);
   if (done.status == kMalformedCompletion) {
     // Whether the piece has landed is not known: it stays until the lane is closed.
     lanes_[done.lane].Break();

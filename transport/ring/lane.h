@@ -31,6 +31,8 @@ class LaneMapping {
         slots_(arena_base + SlotOffset(claim.lane, 0)) {}
 
   const PeerMapping& relay() const { return *relay_; }
+  // For whoever looks at the relay's block from another thread: it stays mapped meanwhile.
+  std::shared_ptr<const PeerMapping> KeepRelay() const { return relay_; }
   const LaneClaim& claim() const { return claim_; }
   uint64_t relay_epoch() const { return relay_->epoch(); }
 
