@@ -16,6 +16,7 @@
 #include "tools/demo/interrupt.h"
 #include "tools/demo/rank_config.h"
 #include "tools/demo/report.h"
+#include "tools/demo/trace_file.h"
 #include "tools/demo/workplace.h"
 
 namespace railhop {
@@ -27,12 +28,13 @@ using std::chrono::seconds;
 constexpr const char* kTargetName = "decode-0";
 constexpr seconds kSetUp{60};
 constexpr seconds kReply{60};
+constexpr size_t kTracedPieces = 20'000;  // a file of some 30 MB
 
 // The results have to be written in the end: found out before the work.
-absl::Status CheckWritable(const std::string& path) {
+absl::Status CheckWritable(const std::string& path, const char* option) {
   if (path.empty() || std::ofstream(path, std::ios::app)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      fmt::format("the file {} cannot be written; give another with --json", path));
+      fmt::format("the file {} cannot be written; give another with {}", path, option));
 }
 
 // GB/s of memcpy by one thread, over buffers too large for a cache.
@@ -77,7 +79,8 @@ class Demo {
   explicit Demo(const DemoOptions& options) : options_(options) {}
 
   absl::Status Run() {
-    if (absl::Status status = CheckWritable(options_.json); !status.ok()) return status;
+    if (absl::Status status = CheckWritable(options_.json, "--json"); !status.ok()) return status;
+    if (absl::Status status = CheckWritable(options_.trace, "--trace"); !status.ok()) return status;
     if (absl::Status status = Prepare(); !status.ok()) return status;
     if (absl::Status status = StartTarget(); !status.ok()) return status;
     if (absl::Status status = StartRanks(); !status.ok()) return status;
@@ -89,7 +92,7 @@ class Demo {
     return Finish();
   }
 
-  const DemoReport& report() const { return report_; }
+  DemoReport TakeReport() { return std::move(report_); }
 
  private:
   absl::Status Prepare() {
@@ -143,6 +146,10 @@ class Demo {
       if (!child.ok()) return child.status();
       ranks_.push_back(*std::move(child));
     }
+    std::vector<int32_t> pids;
+    for (const ChildProcess& rank : ranks_) pids.push_back(rank.pid());
+    report_.pieces =
+        std::make_unique<PieceReport>(std::move(pids), options_.trace.empty() ? 0 : kTracedPieces);
     progress_.Show("attaching the lanes ...");
     return AskAll({{"command", "attach"}}, kSetUp).status();
   }
@@ -181,6 +188,9 @@ class Demo {
     absl::StatusOr<std::vector<json>> replies = ReceiveAll(2 * RunTimeout(batch));
     if (!replies.ok()) return replies.status();
     if (absl::Status checked = CheckAll(batch, relayed, *replies); !checked.ok()) return checked;
+    if (relayed) {
+      if (absl::Status traced = TakeTraces(); !traced.ok()) return traced;
+    }
     return Summarise(batch, *replies);
   }
 
@@ -219,6 +229,15 @@ class Demo {
       }
       report_.checked_bytes += batch.total;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeTraces() {
+    const absl::StatusOr<std::vector<json>> replies = AskAll({{"command", "trace"}}, kReply);
+    if (!replies.ok()) return replies.status();
+    std::vector<RankTrace> traces;
+    for (const json& reply : *replies) traces.push_back(ReadRankTrace(reply));
+    report_.pieces->AddRun(std::move(traces));
     return absl::OkStatus();
   }
 
@@ -266,6 +285,7 @@ class Demo {
                           .layout = options_.layout,
                           .directory = workplace_.path(),
                           .relays = relays,
+                          .trace_all = !options_.trace.empty(),
                           .base_config = options_.config};
     absl::StatusOr<std::string> text = MakeRankConfig(facts);
     if (!text.ok()) return text.status();
@@ -311,7 +331,7 @@ int RunDemo(const DemoOptions& options) {
   {
     Demo demo(options);
     status = demo.Run();
-    report = demo.report();
+    report = demo.TakeReport();
   }
   if (!status.ok()) {
     std::cerr << "railhop demo: " << status.message() << "\n";
@@ -322,13 +342,20 @@ int RunDemo(const DemoOptions& options) {
     std::cerr << "railhop demo: the tables cannot be written to standard output\n";
     return 1;
   }
-  if (options.json.empty()) return 0;
-  std::ofstream file(options.json);
-  WriteJsonLines(report, file);
-  if (file.flush()) return 0;
-  std::cerr << "railhop demo: the results cannot be written to " << options.json
-            << "; give another file with --json\n";
-  return 1;
+  const auto written = [](const std::string& path, const char* option, const auto& write) {
+    if (path.empty()) return true;
+    std::ofstream file(path);
+    write(file);
+    if (file.flush()) return true;
+    std::cerr << "railhop demo: the results cannot be written to " << path
+              << "; give another file with " << option << "\n";
+    return false;
+  };
+  const bool all_written =
+      written(options.json, "--json", [&](std::ostream& out) { WriteJsonLines(report, out); }) &&
+      written(options.trace, "--trace",
+              [&](std::ostream& out) { WriteChromeTrace(report.pieces->kept(), out); });
+  return all_written ? 0 : 1;
 }
 
 namespace {
@@ -373,6 +400,12 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
       ->check(is_number)
       ->capture_default_str();
   demo->add_option("--json", options->json, "File for the results as JSON lines");
+  demo->add_option(
+      "--trace", options->trace,
+      fmt::format("File for a trace in Chrome's format, for ui.perfetto.dev: the stages "
+                  "of the first\n{} relayed pieces. Every piece and message is then "
+                  "recorded, which costs some time",
+                  kTracedPieces));
   demo->callback([=] { *run = [options] { return RunDemo(*options); }; });
 
   auto target_options = std::make_shared<TargetOptions>();

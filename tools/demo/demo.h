@@ -19,6 +19,7 @@ struct DemoOptions {
   std::string config;    // text config that every rank starts from
   double duration = 20;  // seconds of replaying, at least one round
   std::string json;
+  std::string trace;  // file; not empty: every piece is recorded
 };
 
 // Adds the subcommand and its hidden siblings, the children's programs. `*run` is set to what must

@@ -86,6 +86,10 @@ absl::StatusOr<std::string> MakeRankConfig(const RankConfigFacts& facts) {
     config.mutable_pxn()->set_group_id("demo");
     config.mutable_pxn()->set_preattach(true);
   }
+  if (facts.trace_all) {
+    config.mutable_tracing()->set_sample_every(1);
+    config.mutable_tracing()->set_pieces(true);
+  }
   config.clear_nics();
   for (uint32_t i = 0; i < facts.rails_per_rank; ++i) {
     proto::Nic& nic = *config.add_nics();

@@ -16,6 +16,7 @@ struct RankConfigFacts {
   std::string layout;
   std::string directory;    // of the simulated targets and the registry
   bool relays = false;      // takes part in PXN
+  bool trace_all = false;   // records every piece, whatever the base config says
   std::string base_config;  // file; may be empty
 };
 

@@ -5,12 +5,14 @@
 
 #include <chrono>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "actors/bootstrap.h"
 #include "tools/demo/batches.h"
 #include "tools/demo/child_process.h"
 #include "tools/demo/demo.h"
+#include "tools/demo/run_watch.h"
 
 namespace railhop {
 namespace {
@@ -82,6 +84,7 @@ class DemoRank {
       side->target = side->rank->OpenSegment(options.target, &error);
       if (side->target == 0) return error;
     }
+    watch_.emplace(relayed_.rank.get());
     wanted_rails_ = options.wanted_rails;
     return "";
   }
@@ -93,6 +96,7 @@ class DemoRank {
       FillPattern(source_.first(request["bytes"].get<size_t>()), request["seed"].get<uint64_t>());
       return json::object();
     }
+    if (command == "trace") return watch_->Take();
     if (command == "stats") return ToJson(relayed_.rank->Stats());
     return Run(request["relayed"].get<bool>() ? relayed_ : direct_, request);
   }
@@ -127,19 +131,22 @@ class DemoRank {
       source += length;
       address += length + gap;
     }
+    const bool watched = side.rank == relayed_.rank;
+    if (watched) watch_->Begin();
     const double cpu = CpuSeconds();
     const auto start = std::chrono::steady_clock::now();
     BatchId batch;
     const std::chrono::milliseconds timeout(request["timeout_ms"].get<int64_t>());
-    if (side.rank->Submit(requests, timeout, &batch) != SubmitResult::kOk) {
-      return {{"error", "a batch was not accepted"}};
-    }
-    side.rank->Wait(batch, 2 * timeout);
+    const bool accepted = side.rank->Submit(requests, timeout, &batch) == SubmitResult::kOk;
+    if (accepted) side.rank->Wait(batch, 2 * timeout);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const double cpu_seconds = CpuSeconds() - cpu;
+    if (watched) watch_->End();
+    if (!accepted) return {{"error", "a batch was not accepted"}};
     const BatchStatus status = side.rank->Status(batch);
     side.rank->Free(batch);
     return {{"seconds", seconds.count()},
-            {"cpu_seconds", CpuSeconds() - cpu},
+            {"cpu_seconds", cpu_seconds},
             {"state", StateName(status.state)},
             {"reason", TransferErrorName(status.error)},
             {"bytes", status.bytes},
@@ -149,6 +156,7 @@ class DemoRank {
   std::span<std::byte> source_;
   Side relayed_;
   Side direct_;
+  std::optional<RunWatch> watch_;  // of relayed_
   std::string wanted_rails_;
 };
 

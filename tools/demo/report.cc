@@ -99,6 +99,7 @@ void PrintTables(const DemoReport& report, std::ostream& out) {
   out << "\n";
   PrintActors(report, out);
   out << "\n";
+  report.pieces->PrintTables(out);
   PrintFallbacks(report, out);
 }
 
@@ -149,6 +150,7 @@ void WriteJsonLines(const DemoReport& report, std::ostream& out) {
     line["unit"] = "bytes";
     out << line << "\n";
   }
+  report.pieces->WriteJsonLines(out);
 }
 
 }  // namespace railhop

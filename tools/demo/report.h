@@ -1,14 +1,16 @@
-// What the demo measured, as two tables and as JSON lines.
+// What the demo measured, as tables and as JSON lines.
 #pragma once
 
 #include <cstdint>
 #include <iosfwd>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tools/demo/batches.h"
+#include "tools/demo/piece_report.h"
 
 namespace railhop {
 
@@ -34,6 +36,7 @@ struct DemoReport {
   uint64_t checked_bytes = 0;
   std::vector<DemoKind> kinds;
   std::vector<nlohmann::json> rank_stats;  // per rank, as rank_process.cc writes it
+  std::unique_ptr<PieceReport> pieces;     // once the ranks run
 };
 
 void PrintTables(const DemoReport& report, std::ostream& out);
