@@ -74,6 +74,9 @@ TEST(BootstrapConfigTest, DefaultsAreThoseOfTheDocumentation) {
   EXPECT_EQ(config.layout, LayoutPreset::kAuto);
   EXPECT_EQ(config.trace_sample_every, 64U);
   EXPECT_TRUE(config.histograms);
+  EXPECT_TRUE(config.trace_pieces);
+  EXPECT_EQ(config.slot_log_every_ms, 0U);
+  EXPECT_EQ(LoadGood(std::string(kRank) + " slot_log {}").slot_log_every_ms, 1000U);
   EXPECT_EQ(config.pxn.inflight_depth, 4U);
   EXPECT_EQ(config.pxn.credit_timeout_ms, 1000U);
   EXPECT_EQ(config.pxn.heartbeat_timeout_ms, 3000U);
@@ -103,7 +106,8 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
     placement { actor: SUBMIT reactor: "a" }
     placement { actor: ENDPOINT reactor: "b" }
     max_batches: 64
-    tracing { sample_every: 1 histograms: false }
+    tracing { sample_every: 1 histograms: false pieces: false }
+    slot_log { every_ms: 23 }
   )");
   ASSERT_EQ(config.nics.size(), 2U);
   EXPECT_EQ(config.nics[0].rail, "east");
@@ -155,6 +159,8 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
   EXPECT_EQ(config.max_batches, 64U);
   EXPECT_EQ(config.trace_sample_every, 1U);
   EXPECT_FALSE(config.histograms);
+  EXPECT_FALSE(config.trace_pieces);
+  EXPECT_EQ(config.slot_log_every_ms, 23U);
 }
 
 // --- texts that are refused: each names file and line, what is wrong and what would be right
@@ -255,6 +261,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"max_batches", "max_batches: 0", "max_batches = 0 is not in its range"},
         BadText{"sample_every", "tracing { sample_every: 3 }",
                 "sample_every = 3 is not a power of two"},
+        BadText{"slot_log_too_often", "slot_log { every_ms: 9 }",
+                "every_ms = 9 is not in its range 10..31536000000"},
+        BadText{"slot_log_too_rarely", "slot_log { every_ms: 31536000001 }",
+                "every_ms = 31536000001 is not in its range"},
         BadText{"sample_never", "tracing { sample_every: 0 }", "sample_every = 0"}),
     [](const auto& suite) { return std::string(suite.param.what); });
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "actors/piece_trace.h"
 #include "tests/actors/rank_support.h"
 
 namespace railhop {
@@ -292,6 +293,60 @@ TEST_F(RankTest, RelaysWhileThePeerLivesAndGoesDirectWhenItDies) {
   EXPECT_EQ(Run(*rank, {{Opcode::kRead, arrived.data(), id, address, 64 << 20}}).state,
             BatchState::kCompleted);
   EXPECT_TRUE(arrived == memory);
+}
+
+TEST_F(RankTest, TellsItsLanesAndTheStagesOfItsPieces) {
+  Child relay([&](int end) {
+    std::string error;
+    const auto peer = Rank::Create(Relaying(1, 200'000'000), "relay", &error);
+    if (peer == nullptr) _exit(1);
+    Child::AwaitEnd(end);
+  });
+  Child target([&](int end) { ServeTarget("decode", 8 << 20, "sim1", end); });
+  const uint64_t address = AddressOf("decode");
+  const auto before = std::chrono::steady_clock::now();
+  auto rank = Make(Relaying(0, 200'000'000, "tracing { sample_every: 1 }"));
+  std::vector<std::byte> memory = Pattern(8 << 20, 1);
+  Register(*rank, memory);
+  const SegmentId id = Open(*rank, "decode");
+  ASSERT_TRUE(rank->WaitForRelay("sim1", kForever));
+  BatchId batch;
+  const TransferRequest request{Opcode::kWrite, memory.data(), id, address, 8 << 20};
+  ASSERT_EQ(rank->Submit({&request, 1}, kForever, &batch), SubmitResult::kOk);
+  uint32_t most = 0;
+  while (!rank->Wait(batch, milliseconds(1))) {
+    const std::vector<LaneSlots> lanes = rank->Stats().lanes;
+    ASSERT_EQ(lanes.size(), 1U);
+    const LaneSlots& lane = lanes[0];
+    EXPECT_THAT(lane.rails, testing::ElementsAre("sim1"));
+    const uint32_t used = lane.copying + lane.rung + lane.posted + lane.completed;
+    EXPECT_EQ(lane.free + used, 18U);
+    most = std::max(most, used);
+  }
+  EXPECT_GT(most, 0U);
+  EXPECT_EQ(rank->Status(batch).relayed_bytes, 8U << 20);
+  rank->Free(batch);
+
+  // All of the batch's pieces, from submitted to reaped; the relay's stages are the relay's to
+  // tell.
+  const auto ns = [](std::chrono::steady_clock::time_point time) {
+    return static_cast<uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
+  };
+  const std::vector<PieceTrace> traces{rank->TakePieceTrace()};
+  EXPECT_EQ(traces[0].lost, 0U);
+  uint64_t bytes = 0;
+  for (const TracedPiece& piece : JoinPieces(traces)) {
+    if (piece.sender == TracedPiece::kNobody) continue;  // the other rank's, with its probe
+    bytes += piece.bytes;
+    EXPECT_GE(piece.At(PieceStage::kSubmitted), ns(before));
+    EXPECT_GE(piece.At(PieceStage::kSliced), piece.At(PieceStage::kSubmitted));
+    EXPECT_GE(piece.At(PieceStage::kCopyIssued), piece.At(PieceStage::kSliced));
+    EXPECT_GE(piece.At(PieceStage::kReaped), piece.At(PieceStage::kCopyIssued));
+    EXPECT_LE(piece.At(PieceStage::kReaped), ns(std::chrono::steady_clock::now()));
+    EXPECT_EQ(piece.At(PieceStage::kPosted), 0U);
+    EXPECT_EQ(piece.status, 0);
+  }
+  EXPECT_EQ(bytes, 8U << 20) << "each piece is told once";
 }
 
 }  // namespace

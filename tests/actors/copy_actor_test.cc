@@ -471,5 +471,28 @@ TEST_F(CopyActorTest, AllLanesFullAtOnceAreReportedOnce) {
   }
 }
 
+// --- Tracing
+
+TEST_F(CopyActorTest, RecordsTheIssueOfSampledPieces) {
+  OpenLane(2);
+  copy_.trace.Enable(2, TestRelays::kSenderEpoch);
+  for (uint64_t sequence = 1; sequence <= 4; ++sequence) {
+    clock_.Advance(10);
+    Send(MakePiece(2, sequence, {"x"}));
+  }
+  const uint64_t now = clock_.now();
+  std::vector<PieceRecord> records;
+  copy_.trace.Take([&](const PieceRecord& record) { records.push_back(record); });
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].sequence, 2u);
+  EXPECT_EQ(records[0].at, now - 20);
+  EXPECT_EQ(records[1].sequence, 4u);
+  EXPECT_EQ(records[1].at, now) << "the time of the issue, not that of a pass";
+  EXPECT_EQ(records[1].stage, PieceStage::kCopyIssued);
+  EXPECT_EQ(records[1].lane, 2u);
+  EXPECT_EQ(records[1].relay_epoch, lanes_[2]->relay_epoch());
+  EXPECT_EQ(records[1].sender_epoch, TestRelays::kSenderEpoch);
+}
+
 }  // namespace
 }  // namespace railhop

@@ -175,5 +175,20 @@ TEST_F(OutboundLaneTest, VisitsWhatIsInFlightOnce) {
   EXPECT_EQ(lane_.in_flight(), 0u);
 }
 
+TEST_F(OutboundLaneTest, OtherThreadsSeeWhichSlotsAreTakenAndCopied) {
+  Open();
+  const auto word = [&](uint64_t sequence) { return lane_.slots()[SlotIndex(sequence)].load(); };
+  EXPECT_EQ(word(2), 0u);
+  RingPiece& piece = *lane_.Find(Take());
+  EXPECT_EQ(word(2), 2u << 1);
+  lane_.NoteCopied(piece);
+  EXPECT_EQ(word(2), 2u << 1 | 1);
+  lane_.NoteCompleted(piece, 0);
+  EXPECT_EQ(word(2), 2u << 1 | 1) << "what the relay did shows in its own words";
+  piece.ended = true;
+  lane_.Release(piece);
+  for (const auto& slot : lane_.slots()) EXPECT_EQ(slot.load(), 0u);
+}
+
 }  // namespace
 }  // namespace railhop

@@ -320,5 +320,21 @@ TEST_F(PeerActorTest, ThreadsWaitForARail) {
   late.join();
 }
 
+TEST_F(PeerActorTest, TheSlotLogLooksOncePerInterval) {
+  using Clock = std::chrono::steady_clock;
+  PeerActor::Options options = TestRank::QuickOptions();
+  constexpr std::chrono::milliseconds kEvery{20};
+  std::vector<Clock::time_point> looks;
+  options.slot_log_every = kEvery;
+  options.read_slots = [&] {
+    looks.push_back(Clock::now());
+    return std::vector<LaneSlots>{};
+  };
+  MakeParent(options);
+  ASSERT_TRUE(rank_->RunUntil([&] { return looks.size() == 5; }));
+  // By the clock of the passes, which is read a moment before.
+  EXPECT_GE(looks.back() - looks.front(), 4 * kEvery - std::chrono::milliseconds(5));
+}
+
 }  // namespace
 }  // namespace railhop::testing

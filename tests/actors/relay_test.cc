@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/cq_poll_actor.h"
+#include "actors/piece_trace.h"
 #include "actors/relay_post_actor.h"
 #include "tests/actors/relay_support.h"
 #include "tests/support/hand_driven_system.h"
@@ -195,6 +196,49 @@ TEST(Relay, AnErrorOfTheNicReachesTheSenderAndTheLaneGoesOn) {
   hand.RunUntilIdle();
   ASSERT_THAT(relay.world->errors, SizeIs(1));
   EXPECT_EQ(relay.world->errors[0].status, FabricStatus::kRemoteAccess);
+}
+
+// Sampled pieces, and only those: seen, posted and completed, or refused.
+TEST(Relay, RecordsTheStagesOfPieces) {
+  HandDrivenSystem hand;
+  Relay relay(SimMode::kManual, kMiB, hand.clock().clock());
+  Reactor& reactor = hand.AddReactor("relay");
+  relay.AddActors(hand.system(), reactor, reactor, hand.AddReactor("rest"));
+  hand.Start();
+  relay.poster->trace.Enable(2, RelayMemory::kEpoch);
+  relay.poller->trace.Enable(2, RelayMemory::kEpoch);
+  LaneUser user(relay.ring, 3, 500);
+  for (int i = 0; i < 3; ++i) user.Send("t", relay.buffer.address, 1000);
+  user.Send("t", relay.buffer.address + 2 * kMiB, 1000);  // outside of the target's memory
+  hand.RunUntilIdle();
+  for (int i = 0; i < 1000 && !(user.Answer(2) && user.Answer(4)); ++i) {
+    hand.clock().Advance(100'000);
+    relay.nic->Step(100);
+    hand.RunAll();
+  }
+  ASSERT_EQ(user.StatusOf(2), RelayStatus::kOk);
+  ASSERT_EQ(user.StatusOf(4), RelayStatus::kRemoteAccess);
+  std::vector<PieceTrace> taken(1);
+  for (PieceTracer* trace : {&relay.poster->trace, &relay.poller->trace}) {
+    trace->Take([&](const PieceRecord& record) { taken[0].records.push_back(record); });
+  }
+  const std::vector<TracedPiece> pieces = JoinPieces(taken);
+  ASSERT_THAT(pieces, SizeIs(2));
+  for (const TracedPiece& piece : pieces) {
+    EXPECT_EQ(piece.lane, 3u);
+    EXPECT_EQ(piece.sender_epoch, 500u);
+    EXPECT_EQ(piece.relay_epoch, RelayMemory::kEpoch);
+    EXPECT_NE(piece.At(PieceStage::kDoorbellSeen), 0u);
+    EXPECT_EQ(piece.At(PieceStage::kSliced), 0u);
+  }
+  EXPECT_EQ(pieces[0].sequence, 2u);
+  EXPECT_EQ(pieces[0].status, 0);
+  EXPECT_GE(pieces[0].At(PieceStage::kPosted), pieces[0].At(PieceStage::kDoorbellSeen));
+  EXPECT_GT(pieces[0].At(PieceStage::kCompleted), pieces[0].At(PieceStage::kPosted));
+  EXPECT_EQ(pieces[1].sequence, 4u);
+  EXPECT_EQ(pieces[1].At(PieceStage::kPosted), 0u) << "nothing of it was posted";
+  EXPECT_NE(pieces[1].At(PieceStage::kCompleted), 0u);
+  EXPECT_EQ(pieces[1].status, static_cast<int32_t>(RelayStatus::kRemoteAccess));
 }
 
 // One thread that sends `pieces` pieces through one lane and checks that each arrived.

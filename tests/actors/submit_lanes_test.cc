@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/slot_states.h"
 #include "tests/actors/lane_test.h"
 
 namespace railhop {
@@ -655,6 +656,88 @@ TEST_F(LaneTest, TheEndOfOneLaneLeavesTheOthersAlone) {
   sender_.RunToEnd();
   ExpectCompleted(one, 20 * kPiece, 0);
   ExpectCompleted(two, 20 * kPiece, 20 * kPiece);
+}
+
+// --- Tracing
+
+std::vector<PieceRecord> TakeRecords(SubmitActor& submit) {
+  std::vector<PieceRecord> records;
+  EXPECT_EQ(submit.trace.Take([&](const PieceRecord& record) { records.push_back(record); }), 0u);
+  return records;
+}
+
+TEST_F(LaneTest, RecordsWhenASampledPieceWasSubmittedSlicedAndReaped) {
+  const LaneMapping& mapping = sender_.OpenLane(0);
+  sender_.submit.trace.Enable(1, TestRelays::kSenderEpoch);
+  const uint64_t start = sender_.clock.now();
+  const BatchId late = sender_.Submit({Write(0, 0, 100)});
+  const BatchId early = sender_.Submit({Write(500, 500, 7)});
+  sender_.table.Find(late)->submitted = start - 20;
+  sender_.table.Find(early)->submitted = start - 30;
+  sender_.Pass();
+  ASSERT_EQ(sender_.copies.size(), 1u);
+  std::vector<PieceRecord> records = TakeRecords(sender_.submit);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].stage, PieceStage::kSliced);
+  EXPECT_EQ(records[0].submitted, start - 30) << "the first batch of those in it";
+  EXPECT_EQ(records[0].at, start);
+  EXPECT_EQ(records[0].bytes, 107u);
+  EXPECT_EQ(records[0].sequence, 2u);
+  EXPECT_EQ(records[0].relay_epoch, mapping.relay_epoch());
+  EXPECT_EQ(records[0].sender_epoch, TestRelays::kSenderEpoch);
+
+  sender_.CopyAll();
+  sender_.clock.Advance(40);
+  sender_.AnswerAll();
+  records = TakeRecords(sender_.submit);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].stage, PieceStage::kReaped);
+  EXPECT_EQ(records[0].at, start + 40);
+  EXPECT_EQ(records[0].status, 0);
+  ExpectCompleted(late, 100, 100);
+  ExpectCompleted(early, 7, 7);
+}
+
+TEST_F(LaneTest, RecordsTheErrorThatSentAPieceDirect) {
+  sender_.OpenLane(0);
+  sender_.submit.trace.Enable(2, TestRelays::kSenderEpoch);
+  const BatchId batch = SubmitPieces(4);
+  sender_.Pass();
+  sender_.CopyAll();
+  sender_.AnswerAll(static_cast<int32_t>(RelayStatus::kDeadline));
+  sender_.RunToEnd();
+  ExpectCompleted(batch, 4 * kPiece, 0);
+  std::vector<uint64_t> reaped;
+  for (const PieceRecord& record : TakeRecords(sender_.submit)) {
+    EXPECT_EQ(record.sequence % 2, 0u);
+    if (record.stage != PieceStage::kReaped) continue;
+    reaped.push_back(record.sequence);
+    EXPECT_EQ(record.status, static_cast<int32_t>(RelayStatus::kDeadline));
+  }
+  EXPECT_EQ(reaped, (std::vector<uint64_t>{2, 4}));
+}
+
+// What other threads see of a lane while it is used, by the words of sender and relay.
+TEST_F(LaneTest, ItsSlotsCanBeCountedByState) {
+  const LaneMapping& mapping = sender_.OpenLane(0);
+  const auto count = [&] {
+    return CountSlots(sender_.submit.slots(0), mapping.control().completions,
+                      &TestRelays::Words(mapping));
+  };
+  const BatchId batch = SubmitPieces(3);
+  sender_.Pass();
+  EXPECT_EQ(count().copying, 3u);
+  sender_.CopyAll();
+  EXPECT_EQ(count().rung, 3u);
+  EXPECT_EQ(sender_.Take(0, 2), TakeResult::kTaken);
+  EXPECT_EQ(count().posted, 1u);
+  CommitCompletion(mapping.control().completions[SlotIndex(2)], 2, 0);
+  EXPECT_EQ(count().completed, 1u);
+  EXPECT_EQ(count().rung, 2u);
+  EXPECT_EQ(count().free, 15u);
+  sender_.AnswerAll();
+  EXPECT_EQ(count().free, 18u);
+  ExpectCompleted(batch, 3 * kPiece, 3 * kPiece);
 }
 
 }  // namespace

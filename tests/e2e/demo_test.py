@@ -23,6 +23,8 @@ SMALL = {
         {"name": "small/kv", "lengths": [2359296] * 6},
     ]
 }
+STAGES = ["submitted -> sliced", "sliced -> copy issued", "copy issued -> doorbell seen",
+          "doorbell seen -> posted", "posted -> completed", "completed -> reaped"]
 
 
 def demo_processes():
@@ -92,6 +94,96 @@ class DemoTest(unittest.TestCase):
         for actor in ("submit", "copy", "relay_post", "cq_poll", "peer", "endpoint", "watchdog"):
             self.assertIn((0, actor), actors)
             self.assertIn((1, actor), actors)
+
+    def read_trace(self, path):
+        """Events of the trace by piece, in the order of stages, and the names of its rows."""
+        events = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["traceEvents"]
+        pieces, names = {}, {}
+        for event in events:
+            if event["ph"] == "M":
+                names[event["name"], event["pid"], event["tid"]] = event["args"]["name"]
+            else:
+                self.assertEqual(event["ph"], "X")
+                pieces.setdefault(event["args"]["piece"], []).append(event)
+        for stages in pieces.values():
+            stages.sort(key=lambda event: STAGES.index(event["name"]))
+        return pieces, names
+
+    def test_a_trace_has_every_stage_of_every_piece_at_both_ranks(self):
+        path = str(pathlib.Path(self.folder.name, "trace.json"))
+        done = self.run_demo("--trace", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        pieces, names = self.read_trace(path)
+        sent = [sum(event["args"]["bytes"] for stages in pieces.values() for event in stages
+                    if event["name"] == STAGES[1] and event["pid"] == rank) for rank in (0, 1)]
+        total = sum(sum(batch["lengths"]) for batch in SMALL["batches"])
+        self.assertEqual(sent, [total, total], "all bytes of both ranks are in some piece")
+        for piece, stages in pieces.items():
+            with self.subTest(piece=piece):
+                self.assertEqual([event["name"] for event in stages], STAGES)
+                sender = stages[0]["pid"]
+                self.assertEqual([event["pid"] for event in stages],
+                                 [sender, sender, sender, 1 - sender, 1 - sender, sender])
+                for event, following in zip(stages, stages[1:]):
+                    self.assertGreaterEqual(event["dur"], 0)
+                    # The clocks of two processes may differ by some tens of nanoseconds.
+                    self.assertAlmostEqual(event["ts"] + event["dur"], following["ts"], delta=1)
+                self.assertGreaterEqual(stages[0]["args"]["waited_us"], stages[0]["dur"])
+                self.assertTrue(all(event["args"]["status"] == 0 for event in stages))
+
+        rows = {}  # of the picture: events in one of them follow each other
+        for event in (event for stages in pieces.values() for event in stages):
+            rows.setdefault((event["pid"], event["tid"]), []).append(event)
+        for (rank, row), events in rows.items():
+            self.assertRegex(names["thread_name", rank, row], r"^(submit|copy|relay_post|cq_poll) \d")
+            self.assertEqual(names["process_name", rank, 0], f"rank {rank}")
+            events.sort(key=lambda event: (event["ts"], event["dur"]))
+            for event, following in zip(events, events[1:]):
+                self.assertLess(event["ts"] + event["dur"], following["ts"] + 0.002)
+
+    def test_tells_how_slots_are_used_how_long_stages_take_and_what_bounds_throughput(self):
+        results = pathlib.Path(self.folder.name, "results.json")
+        config = self.write("rank.textproto", "tracing { sample_every: 1 }\n")
+        # Slow enough for a look at the slots: 28 ms for a batch.
+        done = self.run_demo("--json", str(results), "--config", config, "--line-rate", "0.5")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+        slots = {line["rank"]: line for line in lines if line["name"] == "demo.slots"}
+        self.assertEqual(set(slots), {0, 1})
+        for rank, line in slots.items():
+            self.assertEqual(line["to_rank"], str(1 - rank))
+            self.assertGreater(line["samples"], 0)
+            self.assertAlmostEqual(18, sum(line[state] for state in
+                                           ("free", "copying", "rung", "posted", "completed")))
+        stages = {line["stage"]: line for line in lines if line["name"] == "demo.stage"}
+        self.assertEqual(list(stages), [*STAGES, "submitted -> reaped"])
+        counts = {line["count"] for line in stages.values()}
+        self.assertEqual(len(counts), 1, "every piece was recorded by both ranks")
+        self.assertGreater(counts.pop(), 0)
+        for stage, line in stages.items():
+            self.assertLessEqual(line["value"], line["p99_us"])
+            self.assertIn("\n" + stage + " ", done.stdout)
+        (bound,) = (line for line in lines if line["name"] == "demo.bound")
+        self.assertIn(bound["actor"], ("submit", "copy", "relay_post", "cq_poll"))
+        self.assertEqual(bound["records_lost"], 0)
+        self.assertEqual(bound["failed"], 0)
+        self.assertIn(f"throughput is bounded by {bound['actor']} of rank {bound['rank']}", done.stdout)
+
+    def test_without_tracing_it_says_that_nothing_was_recorded(self):
+        config = self.write("rank.textproto", "tracing { pieces: false }\n")
+        done = self.run_demo("--config", config)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("\n0 pieces were recorded", done.stdout)
+
+    def test_the_slot_log_has_a_line_per_lane(self):
+        config = self.write("rank.textproto", "slot_log { every_ms: 10 }\n")
+        done = self.run_demo("--config", config, env={"RAILHOP_LOG_LEVEL": "info"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = re.findall(r"(?m)^railhop info: lane 0 to process \d+ \((sim[01])\): (\d+) free, "
+                           r"(\d+) copying, (\d+) rung, (\d+) posted, (\d+) completed$", done.stderr)
+        self.assertEqual({line[0] for line in lines}, {"sim0", "sim1"})
+        for line in lines:
+            self.assertEqual(sum(int(count) for count in line[1:]), 18)
 
     def test_more_ranks_and_rails_and_every_layout(self):
         for layout in ("one_core", "two_core", "four_core", "per_nic"):
@@ -246,6 +338,7 @@ class DemoTest(unittest.TestCase):
 
     def test_refuses_what_it_could_not_use_in_the_end(self):
         for arguments in (("--json", "/nowhere/x.json"), ("--json", "/tmp"),
+                          ("--trace", "/nowhere/x.json"), ("--trace", "/tmp"),
                           ("--line-rate", "nan"), ("--duration", "nan"), ("--ranks", "0"),
                           ("--ranks", "x"), ("--layout", "spiral")):
             with self.subTest(arguments=arguments):

@@ -41,5 +41,25 @@ TEST(CycleClockTest, AManualClockShowsItsWord) {
   EXPECT_EQ(clock.Now(), 42U);
 }
 
+TEST(CycleClockTest, SteadyTimesLieOnTheLineThroughBothReadings) {
+  using Time = std::chrono::steady_clock::time_point;
+  const ClockPair start{1'000'000, Time(nanoseconds(5'000'000'000))};
+  const ClockPair now{3'000'000, Time(nanoseconds(5'001'000'000))};  // half a nanosecond a cycle
+  EXPECT_EQ(ToSteadyTime(3'000'000, start, now), now.time);
+  EXPECT_EQ(ToSteadyTime(2'999'000, start, now), now.time - nanoseconds(500));
+  EXPECT_EQ(ToSteadyTime(1'000'000, start, now), start.time);
+  EXPECT_EQ(ToSteadyTime(3'000'200, start, now), now.time + nanoseconds(100)) << "read after `now`";
+}
+
+TEST(CycleClockTest, BothClocksAreReadAtOnce) {
+  const auto before = std::chrono::steady_clock::now();
+  const uint64_t cycles_before = ReadCycles();
+  const ClockPair pair = ReadBothClocks();
+  EXPECT_GE(pair.time, before);
+  EXPECT_GE(pair.cycles, cycles_before);
+  EXPECT_LE(pair.time, std::chrono::steady_clock::now());
+  EXPECT_LE(pair.cycles, ReadCycles());
+}
+
 }  // namespace
 }  // namespace railhop

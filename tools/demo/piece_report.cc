@@ -138,22 +138,23 @@ ThroughputBound PieceReport::FindBound() const {
   if (load.reactor_busy >= kNothingLeft) {
     return {.rank = load.rank,
             .actor = load.actor.actor,
+            .waits_for_nic = false,
             .busy = load.actor.busy,
             .evidence = fmt::format("it is busy {:.0f} % of the time and its reactor \"{}\" "
                                     "{:.0f} %; {}",
                                     100 * load.actor.busy, load.actor.reactor,
                                     100 * load.reactor_busy, stage_text)};
   }
-  if (stage.mean_us == 0) return {.rank = 0, .actor = "", .busy = 0, .evidence = stage_text};
+  if (stage.mean_us == 0) return {.evidence = stage_text};
   const PieceInterval& interval = PieceIntervalOf(stage.interval);
   const double busy = BusyOf(stage.rank, interval.actor);
   return {.rank = stage.rank,
           .actor = interval.actor,
+          .waits_for_nic = interval.from == PieceStage::kPosted,
           .busy = busy,
-          .evidence = fmt::format(
-              "{}{}; it is busy {:.0f} % of the time, and no reactor more than {:.0f} %",
-              stage_text, interval.to == PieceStage::kCompleted ? " (the NIC's time is in it)" : "",
-              100 * busy, 100 * std::max(load.reactor_busy, 0.0))};
+          .evidence = fmt::format("{}; it is busy {:.0f} % of the time, and no reactor more than "
+                                  "{:.0f} %",
+                                  stage_text, 100 * busy, 100 * std::max(load.reactor_busy, 0.0))};
 }
 
 std::string PieceReport::RankOfPid(int32_t pid) const {
@@ -190,8 +191,8 @@ void PieceReport::PrintTables(std::ostream& out) const {
   if (bound.actor.empty()) {
     out << fmt::format("what bounds the throughput is not known: {}\n\n", bound.evidence);
   } else {
-    out << fmt::format("throughput is bounded by {} of rank {}: {}\n\n", bound.actor, bound.rank,
-                       bound.evidence);
+    out << fmt::format("throughput is bounded by {} of rank {}{}: {}\n\n", bound.actor, bound.rank,
+                       bound.waits_for_nic ? ", which waits for its NIC" : "", bound.evidence);
   }
 }
 
@@ -219,15 +220,11 @@ void PieceReport::WriteJsonLines(std::ostream& out) const {
         << "\n";
   }
   const ThroughputBound bound = FindBound();
-  out << json{{"name", "demo.bound"},
-              {"rank", bound.rank},
-              {"actor", bound.actor},
-              {"value", bound.busy},
-              {"unit", "share of the time it is busy"},
-              {"evidence", bound.evidence},
-              {"pieces", times_.pieces()},
-              {"failed", times_.failed()},
-              {"records_lost", lost_}}
+  out << json{{"name", "demo.bound"},       {"rank", bound.rank},
+              {"actor", bound.actor},       {"waits_for_nic", bound.waits_for_nic},
+              {"value", bound.busy},        {"unit", "share of the time it is busy"},
+              {"evidence", bound.evidence}, {"pieces", times_.pieces()},
+              {"failed", times_.failed()},  {"records_lost", lost_}}
       << "\n";
 }
 

@@ -36,9 +36,10 @@ RankTrace ReadRankTrace(const nlohmann::json& reply);
 // Who bounds the throughput, and how one can tell.
 struct ThroughputBound {
   uint32_t rank = 0;
-  std::string actor;     // empty: not known
-  double busy = 0;       // its share of the time of relayed runs
-  std::string evidence;  // for people
+  std::string actor = {};      // empty: not known
+  bool waits_for_nic = false;  // it has little to do itself
+  double busy = 0;             // its share of the time of relayed runs
+  std::string evidence = {};   // for people
 };
 
 class PieceReport {
