@@ -102,17 +102,17 @@ std::vector<std::unique_ptr<Histogram>> StageTimes::MakeHistograms() {
   return times;
 }
 
-void StageTimes::Add(const TracedPiece& piece) {
-  // An answer and nothing else: to the probe of a lane, or to what was no descriptor.
-  if (piece.At(kSliced) == 0 && piece.At(kDoorbellSeen) == 0) return;
+bool StageTimes::Add(const TracedPiece& piece) {
+  if (piece.At(kSliced) == 0 && piece.At(kDoorbellSeen) == 0) return false;
   ++pieces_;
   if (piece.status != 0) {
     ++failed_;
-    return;
+    return true;
   }
   for (uint32_t i = 0; i < kPieceIntervals; ++i) {
     if (const auto time = PieceIntervalTime(piece, i)) times_[i]->Add(*time);
   }
+  return true;
 }
 
 LatencySummary StageTimes::Summary(uint32_t interval) const {

@@ -60,7 +60,9 @@ std::optional<uint64_t> PieceIntervalTime(const TracedPiece& piece, uint32_t int
 // Of relayed pieces: those that ended otherwise are only counted.
 class StageTimes {
  public:
-  void Add(const TracedPiece& piece);
+  // False, and nothing is counted: it is no piece, only an answer - to the probe of a lane, or to
+  // what was no descriptor.
+  bool Add(const TracedPiece& piece);
 
   LatencySummary Summary(uint32_t interval) const;
   uint64_t pieces() const { return pieces_; }

@@ -145,7 +145,7 @@ TEST_F(JoinTest, APieceThatWentDirectIsCountedAndNotTimed) {
 TEST_F(JoinTest, TheProbeOfALaneIsNoPiece) {
   Answered(kCompleted, 1040, -1, 1);
   StageTimes times;
-  for (const TracedPiece& piece : Join()) times.Add(piece);
+  for (const TracedPiece& piece : Join()) EXPECT_FALSE(times.Add(piece));
   EXPECT_EQ(times.pieces(), 0u);
 }
 

@@ -355,6 +355,10 @@ int RunDemo(const DemoOptions& options) {
       written(options.json, "--json", [&](std::ostream& out) { WriteJsonLines(report, out); }) &&
       written(options.trace, "--trace",
               [&](std::ostream& out) { WriteChromeTrace(report.pieces->kept(), out); });
+  if (all_written && !options.trace.empty()) {
+    std::cout << fmt::format("{} has {} of {} pieces; https://ui.perfetto.dev opens it\n",
+                             options.trace, report.pieces->kept().size(), report.pieces->pieces());
+  }
   return all_written ? 0 : 1;
 }
 

@@ -69,7 +69,7 @@ void PieceReport::AddRun(std::vector<RankTrace> ranks) {
 }
 
 void PieceReport::AddPiece(const TracedPiece& piece) {
-  times_.Add(piece);
+  if (!times_.Add(piece)) return;
   if (kept_.size() < keep_) kept_.push_back(piece);
   if (piece.status != 0) return;
   for (uint32_t i = 0; i < kWholePiece; ++i) {

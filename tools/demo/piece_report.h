@@ -50,8 +50,9 @@ class PieceReport {
   // After a relayed run: what each rank gathered, by rank.
   void AddRun(std::vector<RankTrace> ranks);
 
-  // Of the first runs, whole, with all that was recorded of them; sender and relay are ranks.
+  // The first pieces, with all that was recorded of them; sender and relay are ranks.
   const std::vector<TracedPiece>& kept() const { return kept_; }
+  uint64_t pieces() const { return times_.pieces(); }
   ThroughputBound FindBound() const;
 
   void PrintTables(std::ostream& out) const;

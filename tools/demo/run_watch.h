@@ -22,7 +22,7 @@ class RunWatch {
   // Batches that are over before are left alone: their time is that of a few wake-ups.
   static constexpr std::chrono::milliseconds kFirstLook{1};
   static constexpr std::chrono::milliseconds kInterval{10};
-  static constexpr size_t kMaxRecords = 1'000'000;  // of one run; more are counted as lost
+  static constexpr size_t kMaxRecords = 200'000;  // of one run; more are counted as lost
 
   explicit RunWatch(Rank* rank) : rank_(*rank) {}
 
