@@ -3,8 +3,9 @@
 
   plot_demo.py RESULTS.jsonl PICTURE.png
 
-Left: GB/s of each batch kind, relayed beside direct, with the ratio. Right: for each actor the queue
-wait and the service time, p50 to p99, the worst of the ranks.
+Left: GB/s of each batch kind, relayed beside direct, with the ratio. Middle: for each actor the queue
+wait and the service time, p50 to p99, the worst of the ranks. Right: the stages of a relayed piece, p50
+to p99, over all ranks.
 """
 
 import json
@@ -52,14 +53,31 @@ def draw_actors(axes, rows):
     axes.legend(fontsize=8)
 
 
+def draw_stages(axes, stages, bound):
+    for place, stage in enumerate(stages):
+        if stage["count"]:
+            low = max(stage["value"], 0.01)
+            axes.plot([low, max(stage["p99_us"], low)], [place] * 2, color=DIRECT, linewidth=5,
+                      solid_capstyle="butt")
+    axes.set_yticks(range(len(stages)), [stage["stage"] for stage in stages], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("microseconds, p50 to p99, of a piece")
+    if bound["actor"]:
+        waits = " (waits for its NIC)" if bound["waits_for_nic"] else ""
+        axes.set_title(f"bounded by {bound['actor']} of rank {bound['rank']}{waits}", fontsize=8)
+
+
 def main(results, picture):
     with open(results, encoding="utf-8") as file:
         lines = [json.loads(line) for line in file if line.strip()]
     line_rate = next(line for line in lines if line["name"] == "demo.line_rate")
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5))
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5))
     draw_batches(left, [line for line in lines if line["name"] == "demo.relay_ratio"])
-    draw_actors(right, [line for line in lines if line["name"] == "demo.actor"])
-    for axes in (left, right):
+    draw_actors(middle, [line for line in lines if line["name"] == "demo.actor"])
+    draw_stages(right, [line for line in lines if line["name"] == "demo.stage"],
+                next(line for line in lines if line["name"] == "demo.bound"))
+    for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"railhop demo: {line_rate['ranks']} ranks, simulated NICs of "
                     f"{line_rate['value']:.3g} GB/s, layout {line_rate['layout']}", fontsize=10)
