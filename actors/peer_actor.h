@@ -6,6 +6,8 @@
 //   peer dead, silent or stopping -> CloseLane -> three times LaneClosed -> unmapped, forgotten
 //   sender seen in an own lane (InboundWatch) -> SenderSide to CQ poll -> SenderAdmitted to relay
 //
+// It also writes the slot log, if there is one.
+//
 // Lives on the control reactor, which it never holds up for longer than one step of an attachment
 // takes: a few milliseconds. Locks that others hold are tried again later. WaitForRail and Attached
 // are for any thread.

@@ -27,7 +27,7 @@ enum class PieceStage : uint32_t {
   kDoorbellSeen,  // RelayPostActor of the relay has read it
   kPosted,        // ... has claimed it and given it to the poster, which has room for it
   kCompleted,     // CqPollActor of the relay is about to write its completion
-  kReaped,        // SubmitActor has the answer: the ring slot and the batch's bytes are done
+  kReaped,        // SubmitActor of the sender has the relay's answer
 };
 inline constexpr uint32_t kPieceStages = 7;
 // "submitted", "sliced", "copy issued", ...

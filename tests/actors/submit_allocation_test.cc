@@ -105,6 +105,7 @@ class QuietWorld {
     submit_.OnTargetReady({.route = &route_, .token = kNoToken});
     lane_ = TestRelays::Get().Map(0, 0);
     submit_.OnLaneReady({.mapping = lane_.get(), .next_sequence = 2, .lane = 0});
+    submit_.trace.Enable(1, TestRelays::kSenderEpoch);
   }
 
   // One round of everything that happens to pieces on a working system.
@@ -224,6 +225,7 @@ TEST(AllocationTest, CopyActorAllocatesNothing) {
   reactor.StartActors();
   const auto lane = TestRelays::Get().Map(0, 0);
   copy.OnLaneReady({.mapping = lane.get(), .next_sequence = 1, .lane = 0});
+  copy.trace.Enable(1, TestRelays::kSenderEpoch);
   TargetRoute target;
   target.name = "target";
   std::vector<std::byte> source(10'000);
