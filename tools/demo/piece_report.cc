@@ -146,11 +146,13 @@ ThroughputBound PieceReport::FindBound() const {
                                     100 * load.reactor_busy, stage_text)};
   }
   if (stage.mean_us == 0) return {.evidence = stage_text};
+  // An actor of the relay that has time left waits for its NIC: for completions, or for the budget
+  // and the send queue room that they give back.
   const PieceInterval& interval = PieceIntervalOf(stage.interval);
   const double busy = BusyOf(stage.rank, interval.actor);
   return {.rank = stage.rank,
           .actor = interval.actor,
-          .waits_for_nic = interval.from == PieceStage::kPosted,
+          .waits_for_nic = interval.at_relay,
           .busy = busy,
           .evidence = fmt::format("{}; it is busy {:.0f} % of the time, and no reactor more than "
                                   "{:.0f} %",

@@ -101,6 +101,15 @@ TEST_F(PieceReportTest, TheNicIsNamedWhereItIsWaitedFor) {
               HasSubstr("throughput is bounded by cq_poll of rank 1, which waits for its NIC"));
 }
 
+// Pieces that wait for the relay's budget wait for those that the NIC has.
+TEST_F(PieceReportTest, TheNicIsNamedWhereItHoldsTheRelaysBudget) {
+  Piece(0, {9000, 2, 20, 500, 50, 5});
+  const ThroughputBound bound = Bound();
+  EXPECT_EQ(bound.actor, "relay_post");
+  EXPECT_EQ(bound.rank, 1u);
+  EXPECT_TRUE(bound.waits_for_nic);
+}
+
 TEST_F(PieceReportTest, PiecesThatWentDirectDecideNothing) {
   Piece(0, {1, 9999, 1, 1, 1, 1}, -2);
   Piece(0, kUsual);
