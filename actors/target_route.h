@@ -35,7 +35,8 @@ struct TargetRoute {
 
   // The buffer that `address` lies in, or nullptr.
   const TargetBuffer* Find(uint64_t address) const;
-  // Whether the range lies in `first`, the buffer of its address, or in it and others without a gap.
+  // Whether the range lies in `first`, the buffer of its address, or in it and others without a
+  // gap.
   bool Covers(const TargetBuffer& first, uint64_t address, uint64_t length) const;
 };
 
