@@ -51,6 +51,7 @@ struct EventLoop::Impl {
   static void OnDeadline(evutil_socket_t, short, void*) {}
 
   absl::StatusOr<WatchId> Add(int fd, short what, const timeval* period, Callback callback);
+  absl::StatusOr<WatchId> AddFd(int fd, int what, Callback callback);
   int Run(int flags);
 
   Base base;
@@ -80,6 +81,19 @@ absl::StatusOr<EventLoop::WatchId> EventLoop::Impl::Add(int fd, short what, cons
   const WatchId id = ++last_id;
   watches.emplace(id, std::move(watch));
   return id;
+}
+
+absl::StatusOr<EventLoop::WatchId> EventLoop::Impl::AddFd(int fd, int what, Callback callback) {
+  if (fd < 0) {
+    return absl::InvalidArgumentError(fmt::format("event loop: {} is not a descriptor", fd));
+  }
+  for (const auto& [id, watch] : watches) {
+    if (watch->fd == fd) {
+      return absl::AlreadyExistsError(
+          fmt::format("event loop: descriptor {} is watched already", fd));
+    }
+  }
+  return Add(fd, static_cast<short>(what), nullptr, std::move(callback));
 }
 
 int EventLoop::Impl::Run(int flags) {
@@ -116,17 +130,11 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
 }
 
 absl::StatusOr<EventLoop::WatchId> EventLoop::WatchFd(int fd, Trigger trigger, Callback callback) {
-  if (fd < 0) {
-    return absl::InvalidArgumentError(fmt::format("event loop: {} is not a descriptor", fd));
-  }
-  for (const auto& [id, watch] : impl_->watches) {
-    if (watch->fd == fd) {
-      return absl::AlreadyExistsError(
-          fmt::format("event loop: descriptor {} is watched already", fd));
-    }
-  }
-  const int what = EV_READ | (trigger == Trigger::kEdge ? EV_ET : 0);
-  return impl_->Add(fd, static_cast<short>(what), nullptr, std::move(callback));
+  return impl_->AddFd(fd, EV_READ | (trigger == Trigger::kEdge ? EV_ET : 0), std::move(callback));
+}
+
+absl::StatusOr<EventLoop::WatchId> EventLoop::WatchWritable(int fd, Callback callback) {
+  return impl_->AddFd(fd, EV_WRITE, std::move(callback));
 }
 
 absl::StatusOr<EventLoop::WatchId> EventLoop::AddTimer(std::chrono::nanoseconds period,

@@ -35,6 +35,8 @@ class EventLoop {
   // Calls back when `fd` is readable, hung up or in error. The fd stays the caller's, who calls
   // Unwatch before closing it. A descriptor can be watched once at a time.
   absl::StatusOr<WatchId> WatchFd(int fd, Trigger trigger, Callback callback);
+  // The same for an `fd` that can take bytes, level-triggered.
+  absl::StatusOr<WatchId> WatchWritable(int fd, Callback callback);
   // Calls back every `period`; a late one is not made up for.
   absl::StatusOr<WatchId> AddTimer(std::chrono::nanoseconds period, Callback callback);
   // After it the callback is not called again, not even if its event was already pending. False

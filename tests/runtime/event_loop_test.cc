@@ -10,6 +10,7 @@
 #include <atomic>
 #include <filesystem>
 #include <set>
+#include <string>
 #include <thread>
 
 namespace railhop {
@@ -177,6 +178,29 @@ TEST_F(EventLoopTest, AHangUpCallsBack) {
   EXPECT_EQ(calls, 1);
   EXPECT_TRUE(loop_->Unwatch(*id));
   close(pipe_fds[0]);
+}
+
+TEST_F(EventLoopTest, CallsBackWhileBytesCanBeWritten) {
+  int pipe_fds[2];
+  ASSERT_EQ(pipe2(pipe_fds, O_CLOEXEC | O_NONBLOCK), 0);
+  int calls = 0;
+  const auto id = loop_->WatchWritable(pipe_fds[1], [&] { ++calls; });
+  ASSERT_TRUE(id.ok());
+  EXPECT_EQ(loop_->RunReady(), 1);
+  EXPECT_EQ(loop_->RunReady(), 1);
+  EXPECT_EQ(loop_->WatchFd(pipe_fds[1], Trigger::kLevel, [] {}).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  const std::string block(4096, 'x');
+  while (write(pipe_fds[1], block.data(), block.size()) > 0) {
+  }
+  EXPECT_EQ(loop_->RunReady(), 0);
+  std::string drained(1 << 20, 0);
+  EXPECT_GT(read(pipe_fds[0], drained.data(), drained.size()), 0);
+  EXPECT_EQ(loop_->RunReady(), 1);
+  EXPECT_EQ(calls, 3);
+  EXPECT_TRUE(loop_->Unwatch(*id));
+  close(pipe_fds[0]);
+  close(pipe_fds[1]);
 }
 
 TEST_F(EventLoopTest, RefusesWhatCannotBeWatched) {
