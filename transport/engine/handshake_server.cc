@@ -1,0 +1,360 @@
+#include "transport/engine/handshake_server.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+
+#include "runtime/log.h"
+#include "transport/json_text.h"
+
+namespace railhop {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kBindTries = 500;
+// Per wake-up, so that one busy client, or a flood of them, leaves room for the others.
+constexpr int kAcceptsPerWake = 64;
+constexpr int kReadsPerWake = 4;
+constexpr size_t kReadBytes = 64 << 10;
+// What a client can make the kernel hold of what we do not read (while we wait to write, say).
+constexpr int kReceiveBufferBytes = 128 << 10;
+constexpr size_t kLeastMaxBufferedBytes = 64 << 20;
+// How late a deadline may be met.
+constexpr std::chrono::milliseconds kTimerPeriod{100};
+
+// What an engine without RDMA answers to an RDMA handshake.
+constexpr std::string_view kEmptyHandshake =
+    R"({"local_gid":"","local_lid":0,"local_nic_path":"","payload":"","peer_nic_path":"",)"
+    R"("qp_num":[],"reply_msg":""})"
+    "\n";
+constexpr std::string_view kNotifySuccess = "{\"name\":\"\",\"notify_msg\":\"success\"}\n";
+constexpr std::string_view kNotifyFailure = "{\"name\":\"\",\"notify_msg\":\"\"}\n";
+constexpr std::string_view kProbeSuccess = "{\"status\":\"success\"}\n";
+
+bool IsTransient(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  void SetPort(uint16_t port) {
+    if (storage.ss_family == AF_INET6) {
+      reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port = htons(port);
+    } else {
+      reinterpret_cast<sockaddr_in*>(&storage)->sin_port = htons(port);
+    }
+  }
+};
+
+absl::StatusOr<Address> ListenAddress(const HandshakeServerOptions& options) {
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  // With an address given, that says the family.
+  if (options.address.empty()) hints.ai_family = options.use_ipv6 ? AF_INET6 : AF_INET;
+  addrinfo* found = nullptr;
+  const int error =
+      getaddrinfo(options.address.empty() ? nullptr : options.address.c_str(), "0", &hints, &found);
+  if (error != 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "handshake listener: \"{}\" is no address to bind to ({}); give an IPv4 or IPv6 address",
+        options.address, gai_strerror(error)));
+  }
+  Address address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  freeaddrinfo(found);
+  return address;
+}
+
+// Without SO_REUSEADDR: two processes must never share a port by mistake.
+absl::StatusOr<std::pair<GuardedFd, uint16_t>> Listen(const HandshakeServerOptions& options) {
+  absl::StatusOr<Address> address = ListenAddress(options);
+  if (!address.ok()) return address.status();
+  if (options.min_port == 0 || options.min_port > options.max_port) {
+    return absl::InvalidArgumentError(fmt::format("handshake listener: no port range: {}..{}",
+                                                  options.min_port, options.max_port));
+  }
+  std::mt19937 random{std::random_device{}()};
+  std::uniform_int_distribution<unsigned> ports(options.min_port, options.max_port);
+  int error = 0;
+  for (int i = 0; i < kBindTries; ++i) {
+    GuardedFd fd(socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid()) {
+      return absl::UnavailableError(
+          fmt::format("handshake listener: no socket: {}", std::strerror(errno)));
+    }
+    if (address->storage.ss_family == AF_INET6) {
+      const int v4_too = 0;
+      setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v4_too, sizeof v4_too);
+    }
+    // Accepted connections inherit it.
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kReceiveBufferBytes, sizeof kReceiveBufferBytes);
+    const auto port = static_cast<uint16_t>(ports(random));
+    address->SetPort(port);
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->length) ==
+            0 &&
+        listen(fd.get(), options.backlog) == 0) {
+      return std::pair(std::move(fd), port);
+    }
+    error = errno;
+    if (error != EADDRINUSE) break;  // another port would not help
+  }
+  return absl::UnavailableError(fmt::format(
+      "handshake listener: cannot listen on {} with a port of {}..{}: {}. Choose others with "
+      "MC_MIN_RPC_PORT, MC_MAX_RPC_PORT or the address",
+      options.address.empty() ? "all addresses" : options.address, options.min_port,
+      options.max_port, std::strerror(error)));
+}
+
+}  // namespace
+
+struct HandshakeServer::Connection {
+  Connection(int descriptor, uint64_t max_length, Clock::time_point end)
+      : fd(descriptor), reader(max_length), deadline(end) {}
+  ~Connection() { close(fd); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  const int fd;
+  FrameReader reader;
+  const Clock::time_point deadline;
+  EventLoop::WatchId watch = 0;
+  std::string reply;  // what of it is still to be sent begins at `sent`
+  size_t sent = 0;
+  bool answering = false;       // the request is complete
+  bool answered = false;        // the reply is sent; waits for the client to close
+  bool waits_to_write = false;  // what `watch` is for
+  size_t accounted = 0;         // of the server's buffered bytes
+};
+
+HandshakeServer::HandshakeServer(EventLoop* loop, const HandshakeServerOptions& options,
+                                 HandshakeHandlers handlers)
+    : loop_(loop), options_(options), handlers_(std::move(handlers)), scratch_(kReadBytes) {}
+
+absl::StatusOr<std::unique_ptr<HandshakeServer>> HandshakeServer::Start(
+    EventLoop* loop, const HandshakeServerOptions& options, HandshakeHandlers handlers) {
+  auto listener = Listen(options);
+  if (!listener.ok()) return listener.status();
+  std::unique_ptr<HandshakeServer> server(new HandshakeServer(loop, options, std::move(handlers)));
+  server->listener_ = std::move(listener->first);
+  server->port_ = listener->second;
+  if (absl::Status status = server->ResumeAccepting(); !status.ok()) return status;
+  return server;
+}
+
+HandshakeServer::~HandshakeServer() {
+  if (accept_watch_ != 0) loop_->Unwatch(accept_watch_);
+  if (timer_ != 0) loop_->Unwatch(timer_);
+  while (!connections_.empty()) Close(connections_.begin());
+}
+
+size_t HandshakeServer::MaxBufferedBytes() const {
+  // Room for a few of the largest, requests and replies.
+  return std::max<size_t>(kLeastMaxBufferedBytes, 4 * options_.max_frame_length);
+}
+
+absl::Status HandshakeServer::ResumeAccepting() {
+  auto watch = loop_->WatchFd(listener_.get(), Trigger::kLevel, [this] { Accept(); });
+  if (!watch.ok()) return watch.status();
+  accept_watch_ = *watch;
+  return absl::OkStatus();
+}
+
+void HandshakeServer::Accept() {
+  for (int i = 0; i < kAcceptsPerWake; ++i) {
+    const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      if (IsTransient(errno)) return;
+      if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) continue;
+      // The listener stays readable: watched on, it would spin until a descriptor is free.
+      LogOnce(LogLevel::kWarning, "handshake accept",
+              fmt::format("handshake listener: connections wait: {} (ulimit -n)",
+                          std::strerror(errno)));
+      loop_->Unwatch(std::exchange(accept_watch_, 0));
+      StartTimer();
+      return;
+    }
+    MakeRoomForOne();
+    const auto connection = connections_.emplace(connections_.end(), fd, options_.max_frame_length,
+                                                 Clock::now() + options_.deadline);
+    StartTimer();
+    if (timer_ == 0 || !WatchReadable(connection).ok()) Close(connection);
+  }
+}
+
+absl::Status HandshakeServer::WatchReadable(Connections::iterator connection) {
+  auto watch = loop_->WatchFd(connection->fd, Trigger::kLevel,
+                              [this, connection] { OnReadable(connection); });
+  if (!watch.ok()) return watch.status();
+  connection->watch = *watch;
+  connection->waits_to_write = false;
+  return absl::OkStatus();
+}
+
+void HandshakeServer::OnReadable(Connections::iterator connection) {
+  for (int i = 0; i < kReadsPerWake; ++i) {
+    // Beyond its one request a client has nothing to say but that it closes.
+    const size_t most = connection->answered
+                            ? scratch_.size()
+                            : std::min(connection->reader.wanted(), scratch_.size());
+    const ssize_t got = recv(connection->fd, scratch_.data(), most, 0);
+    if (got < 0 && IsTransient(errno)) return;
+    if (got <= 0) {
+      if (!connection->answered) ++stats_.refused;
+      return Close(connection);
+    }
+    if (connection->answered) continue;
+    const absl::StatusOr<bool> complete =
+        connection->reader.Take({scratch_.data(), static_cast<size_t>(got)});
+    if (!complete.ok()) {
+      Log(LogLevel::kInfo,
+          fmt::format("handshake: refused {}", std::string(complete.status().message())));
+      ++stats_.refused;
+      return Close(connection);
+    }
+    Account(connection);
+    if (*complete) return Answer(connection);
+  }
+}
+
+void HandshakeServer::Answer(Connections::iterator connection) {
+  HandshakeFrame frame = connection->reader.TakeFrame();
+  std::optional<std::string> reply = Reply(frame);
+  if (!reply.has_value()) {
+    ++stats_.refused;
+    return Close(connection);
+  }
+  frame.json = *std::move(reply);
+  connection->reply = EncodeFrame(frame);
+  connection->answering = true;
+  if (frame.json.size() >= options_.max_frame_length) {
+    LogOnce(LogLevel::kWarning, "handshake reply",
+            fmt::format("handshake: a {} message of {} bytes is longer than {}: peers refuse it "
+                        "unless they and this process have a larger MC_HANDSHAKE_MAX_LENGTH",
+                        FrameTypeName(frame.type), frame.json.size(), options_.max_frame_length));
+  }
+  Account(connection);
+  Write(connection);
+}
+
+void HandshakeServer::Write(Connections::iterator connection) {
+  Connection& c = *connection;
+  while (c.sent < c.reply.size()) {
+    const ssize_t n = send(c.fd, c.reply.data() + c.sent, c.reply.size() - c.sent, MSG_NOSIGNAL);
+    if (n >= 0) {
+      c.sent += static_cast<size_t>(n);
+      continue;
+    }
+    if (!IsTransient(errno)) return Close(connection);
+    if (c.waits_to_write) return;
+    loop_->Unwatch(c.watch);
+    auto watch = loop_->WatchWritable(c.fd, [this, connection] { Write(connection); });
+    if (!watch.ok()) return Close(connection);
+    c.watch = *watch;
+    c.waits_to_write = true;
+    return;
+  }
+  ++stats_.answered;
+  c.answered = true;
+  c.reply = std::string();
+  Account(connection);
+  shutdown(c.fd, SHUT_WR);
+  if (!c.waits_to_write) return;
+  loop_->Unwatch(c.watch);
+  if (!WatchReadable(connection).ok()) Close(connection);
+}
+
+std::optional<std::string> HandshakeServer::Reply(const HandshakeFrame& frame) {
+  json request;
+  if (absl::Status status = ParseJsonText(frame.json, &request); !status.ok()) {
+    Log(LogLevel::kInfo, fmt::format("handshake: refused a {} message: {}",
+                                     FrameTypeName(frame.type), std::string(status.message())));
+    return std::nullopt;
+  }
+  switch (frame.type) {
+    case FrameType::kConnection:
+      if (!handlers_.on_connection) return std::string(kEmptyHandshake);
+      return handlers_.on_connection(frame.json);
+    case FrameType::kMetadata: {
+      std::optional<std::string> reply;
+      if (handlers_.on_metadata) reply = handlers_.on_metadata(frame.json);
+      return reply.has_value() ? reply : "null\n";
+    }
+    case FrameType::kNotify: {
+      if (!request.is_object()) return std::nullopt;
+      const auto name = request.find("name");
+      const auto message = request.find("notify_msg");
+      if (name == request.end() || !name->is_string() || message == request.end() ||
+          !message->is_string()) {
+        return std::nullopt;
+      }
+      const bool taken = handlers_.on_notify &&
+                         handlers_.on_notify(name->get<std::string>(), message->get<std::string>());
+      return std::string(taken ? kNotifySuccess : kNotifyFailure);
+    }
+    case FrameType::kProbe:
+      if (handlers_.on_probe && !handlers_.on_probe()) return std::nullopt;
+      return std::string(kProbeSuccess);
+  }
+  return std::nullopt;
+}
+
+void HandshakeServer::Account(Connections::iterator connection) {
+  const size_t held = connection->answering ? connection->reply.size() : connection->reader.size();
+  buffered_bytes_ += held - std::exchange(connection->accounted, held);
+  for (auto it = connections_.begin();
+       it != connections_.end() && buffered_bytes_ > MaxBufferedBytes();) {
+    const auto oldest = it++;
+    if (oldest != connection && oldest->accounted != 0) Evict(oldest);
+  }
+}
+
+void HandshakeServer::MakeRoomForOne() {
+  if (connections_.size() < kMaxConnections) return;
+  const auto answered = std::find_if(connections_.begin(), connections_.end(),
+                                     [](const Connection& c) { return c.answered; });
+  Evict(answered != connections_.end() ? answered : connections_.begin());
+}
+
+void HandshakeServer::Evict(Connections::iterator connection) {
+  ++stats_.evicted;
+  Close(connection);
+}
+
+void HandshakeServer::Close(Connections::iterator connection) {
+  if (connection->watch != 0) loop_->Unwatch(connection->watch);
+  buffered_bytes_ -= connection->accounted;
+  connections_.erase(connection);
+}
+
+void HandshakeServer::StartTimer() {
+  if (timer_ != 0) return;
+  const auto timer = loop_->AddTimer(kTimerPeriod, [this] { OnTimer(); });
+  if (timer.ok()) timer_ = *timer;
+}
+
+void HandshakeServer::OnTimer() {
+  const Clock::time_point now = Clock::now();
+  while (!connections_.empty() && connections_.front().deadline <= now) {
+    ++stats_.expired;
+    Close(connections_.begin());
+  }
+  if (accept_watch_ == 0 && !ResumeAccepting().ok()) return;
+  if (connections_.empty()) loop_->Unwatch(std::exchange(timer_, 0));
+}
+
+}  // namespace railhop
