@@ -1,0 +1,408 @@
+#include "transport/engine/environment.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <iterator>
+#include <string_view>
+
+namespace railhop {
+namespace {
+
+using Type = EngineSetting::Type;
+
+constexpr uint64_t kTransferTimeoutFloorS = 5;
+// Where Linux takes the ports of outgoing connections from: a listener there may find its port
+// taken at any time.
+constexpr uint64_t kEphemeralMin = 32768;
+constexpr uint64_t kEphemeralMax = 60999;
+
+constexpr EngineSetting kSettings[] = {
+    {.name = "MC_TRANSFER_TIMEOUT",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 31536000,
+     .default_value = "30",
+     .help =
+         "seconds until a batch's deadline, to which 1 ns per byte is added; below 5 counts as 5",
+     .number = &EngineEnvironment::transfer_timeout_s},
+    {.name = "MC_SLICE_SIZE",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 512,
+     .max = 8388608,
+     .default_value = "65536",
+     .help = "bytes of one work request",
+     .number = &EngineEnvironment::slice_size},
+    {.name = "MC_FRAGMENT_RATIO",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 65536,
+     .default_value = "4",
+     .help = "a tail of at most MC_SLICE_SIZE divided by this goes with the slice before it",
+     .number = &EngineEnvironment::fragment_ratio},
+    {.name = "MC_RETRY_CNT",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 127,
+     .default_value = "9",
+     .help = "attempts for a slice before it fails",
+     .number = &EngineEnvironment::retry_count},
+    {.name = "MC_SLICE_TIMEOUT",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 0,
+     .max = 65535,
+     .default_value = "0",
+     .help = "seconds until a slice that has not ended shows its task as TIMEOUT; 0: never",
+     .number = &EngineEnvironment::slice_timeout_s},
+    {.name = "MC_HANDSHAKE_PORT",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 65535,
+     .default_value = "12001",
+     .help = "port of a peer whose name has none",
+     .number = &EngineEnvironment::handshake_port},
+    {.name = "MC_HANDSHAKE_LISTEN_BACKLOG",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 65535,
+     .default_value = "128",
+     .help = "connections that wait to be accepted",
+     .number = &EngineEnvironment::handshake_listen_backlog},
+    {.name = "MC_HANDSHAKE_CONNECT_TIMEOUT",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 3599,
+     .default_value = "5",
+     .help = "seconds to connect to one address of a peer",
+     .number = &EngineEnvironment::handshake_connect_timeout_s},
+    {.name = "MC_HANDSHAKE_MAX_LENGTH",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1 << 20,
+     .max = 128 << 20,
+     .default_value = "1048576",
+     .help =
+         "bytes of a handshake message, at most; some 10,000 buffers need more than the default",
+     .number = &EngineEnvironment::handshake_max_length},
+    {.name = "MC_MIN_RPC_PORT",
+     .alias = "MC_MIN_PRC_PORT",
+     .type = Type::kNumber,
+     .min = 1024,
+     .max = 65535,
+     .default_value = "15000",
+     .help = "first of the ports to listen on; the range must keep clear of 32768..60999",
+     .number = &EngineEnvironment::min_rpc_port},
+    {.name = "MC_MAX_RPC_PORT",
+     .alias = "MC_MAX_PRC_PORT",
+     .type = Type::kNumber,
+     .min = 1024,
+     .max = 65535,
+     .default_value = "17000",
+     .help = "last of the ports to listen on",
+     .number = &EngineEnvironment::max_rpc_port},
+    {.name = "MC_USE_IPV6",
+     .alias = nullptr,
+     .type = Type::kBool,
+     .min = 0,
+     .max = 0,
+     .default_value = "false",
+     .help = "listen on and connect to IPv6 addresses",
+     .flag = &EngineEnvironment::use_ipv6},
+    {.name = "MC_DISABLE_METACACHE",
+     .alias = nullptr,
+     .type = Type::kBool,
+     .min = 0,
+     .max = 0,
+     .default_value = "false",
+     .help = "ask a peer for its descriptor at each use",
+     .flag = &EngineEnvironment::disable_metacache},
+    {.name = "MC_FORCE_TCP",
+     .alias = nullptr,
+     .type = Type::kBool,
+     .min = 0,
+     .max = 0,
+     .default_value = "false",
+     .help = "TCP even where RDMA devices are",
+     .flag = &EngineEnvironment::force_tcp},
+    {.name = "MC_FORCE_HCA",
+     .alias = nullptr,
+     .type = Type::kBool,
+     .min = 0,
+     .max = 0,
+     .default_value = "false",
+     .help = "RDMA even where no device was found",
+     .flag = &EngineEnvironment::force_hca},
+    {.name = "MC_CUSTOM_TOPO_JSON",
+     .alias = nullptr,
+     .type = Type::kText,
+     .min = 0,
+     .max = 0,
+     .default_value = "",
+     .help = "file with a NIC priority matrix in place of the discovered one",
+     .text = &EngineEnvironment::custom_topology_file},
+    {.name = "MC_TE_FILTERS",
+     .alias = nullptr,
+     .type = Type::kText,
+     .min = 0,
+     .max = 0,
+     .default_value = "",
+     .help = "names of the NICs to use, separated by commas; none: all",
+     .text = &EngineEnvironment::device_filters},
+    {.name = "MC_PATH_ROUNDROBIN",
+     .alias = nullptr,
+     .type = Type::kBool,
+     .min = 0,
+     .max = 0,
+     .default_value = "false",
+     .help = "take the preferred NICs in turn instead of at random",
+     .flag = &EngineEnvironment::path_round_robin},
+    {.name = "MC_ENABLE_DEST_DEVICE_AFFINITY",
+     .alias = nullptr,
+     .type = Type::kBool,
+     .min = 0,
+     .max = 0,
+     .default_value = "false",
+     .help = "prefer the target's NIC of the same name",
+     .flag = &EngineEnvironment::destination_device_affinity},
+    {.name = "MC_TCP_BIND_ADDRESS",
+     .alias = nullptr,
+     .type = Type::kAddress,
+     .min = 0,
+     .max = 0,
+     .default_value = "",
+     .help = "address that TCP listeners bind to; none: all",
+     .text = &EngineEnvironment::tcp_bind_address},
+    {.name = "MC_TCP_PROTO",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 2,
+     .default_value = "2",
+     .help = "1: TCP writes are not acknowledged, as before version 2",
+     .number = &EngineEnvironment::tcp_protocol_version},
+    {.name = "MC_TCP_STATUS_TIMEOUT_SEC",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 3600,
+     .default_value = "30",
+     .help = "seconds for the answer to a TCP request",
+     .number = &EngineEnvironment::tcp_status_timeout_s},
+    {.name = "MC_TCP_SLICE_SIZE",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 4096,
+     .max = 64 << 20,
+     .default_value = "65536",
+     .help = "bytes of one read or write on a TCP connection",
+     .number = &EngineEnvironment::tcp_slice_size},
+    {.name = "MC_TCP_ENABLE_CONNECTION_POOL",
+     .alias = nullptr,
+     .type = Type::kBool,
+     .min = 0,
+     .max = 0,
+     .default_value = "false",
+     .help = "keep TCP connections open between requests",
+     .flag = &EngineEnvironment::tcp_connection_pool},
+    {.name = "MC_TCP_LANES_PER_PEER",
+     .alias = "MC_TCP_MAX_CONNECTIONS_PER_PEER",
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 16,
+     .default_value = "4",
+     .help = "TCP connections to one peer",
+     .number = &EngineEnvironment::tcp_lanes_per_peer},
+    {.name = "MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 1048576,
+     .default_value = "1024",
+     .help = "requests that wait for a TCP connection to one peer",
+     .number = &EngineEnvironment::tcp_max_queued_transfers_per_peer},
+    {.name = "MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 1048576,
+     .default_value = "1024",
+     .help = "requests that wait for a place in that queue",
+     .number = &EngineEnvironment::tcp_max_pending_admissions_per_peer},
+    {.name = "MC_TCP_ADMISSION_TIMEOUT_MS",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 600000,
+     .default_value = "1000",
+     .help = "milliseconds that they wait at most",
+     .number = &EngineEnvironment::tcp_admission_timeout_ms},
+    {.name = "MC_LOG_LEVEL",
+     .alias = nullptr,
+     .type = Type::kLogLevel,
+     .min = 0,
+     .max = 0,
+     .default_value = "",
+     .help = "lines below it are dropped; none: what RAILHOP_LOG_LEVEL says",
+     .text = &EngineEnvironment::log_level},
+};
+
+bool ParseNumber(std::string_view text, uint64_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::string Mapped(std::string_view text, int (*map)(int)) {
+  std::string mapped;
+  std::transform(text.begin(), text.end(), std::back_inserter(mapped),
+                 [map](char c) { return static_cast<char>(map(static_cast<unsigned char>(c))); });
+  return mapped;
+}
+
+bool ParseBool(std::string_view text, bool* value) {
+  constexpr std::array<std::string_view, 5> kOff = {"0", "false", "", "no", "off"};
+  constexpr std::array<std::string_view, 4> kOn = {"1", "true", "yes", "on"};
+  const std::string lower = Mapped(text, std::tolower);
+  *value = std::find(kOn.begin(), kOn.end(), lower) != kOn.end();
+  return *value || std::find(kOff.begin(), kOff.end(), lower) != kOff.end();
+}
+
+bool IsAddress(const std::string& text) {
+  in6_addr address{};
+  return inet_pton(AF_INET, text.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &address) == 1;
+}
+
+bool ParseLogLevel(std::string_view text, std::string* value) {
+  constexpr std::array<std::string_view, 4> kLevels = {"TRACE", "INFO", "WARNING", "ERROR"};
+  *value = Mapped(text, std::toupper);
+  return std::find(kLevels.begin(), kLevels.end(), *value) != kLevels.end();
+}
+
+// False: `value` is not valid, and the member is undefined.
+bool Set(const EngineSetting& setting, const std::string& value, EngineEnvironment* environment) {
+  switch (setting.type) {
+    case Type::kNumber: {
+      uint64_t& number = environment->*setting.number;
+      return ParseNumber(value, &number) && number >= setting.min && number <= setting.max;
+    }
+    case Type::kBool:
+      return ParseBool(value, &(environment->*setting.flag));
+    case Type::kAddress:
+      environment->*setting.text = value;
+      return value.empty() || IsAddress(value);
+    case Type::kLogLevel:
+      return ParseLogLevel(value, &(environment->*setting.text)) || value.empty();
+    case Type::kText:
+      environment->*setting.text = value;
+      return true;
+  }
+  return false;
+}
+
+// What one line can show of a value: no control characters, not too long.
+std::string Shown(std::string_view value) {
+  constexpr size_t kLongest = 100;
+  std::string shown;
+  for (const char c : value.substr(0, kLongest)) {
+    shown += std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '?';
+  }
+  return value.size() > kLongest ? shown + "..." : shown;
+}
+
+void CheckPortRange(EngineEnvironment* environment) {
+  const uint64_t min = environment->min_rpc_port;
+  const uint64_t max = environment->max_rpc_port;
+  if (min <= max && (max < kEphemeralMin || min > kEphemeralMax)) return;
+  for (const EngineSetting& setting : kSettings) {
+    if (setting.number == &EngineEnvironment::min_rpc_port ||
+        setting.number == &EngineEnvironment::max_rpc_port) {
+      Set(setting, setting.default_value, environment);
+    }
+  }
+  environment->warnings.push_back(fmt::format(
+      "MC_MIN_RPC_PORT..MC_MAX_RPC_PORT = {}..{} is not valid; allowed: a range within 1024..{} or "
+      "{}..65535. {}..{} is used",
+      min, max, kEphemeralMin - 1, kEphemeralMax + 1, environment->min_rpc_port,
+      environment->max_rpc_port));
+}
+
+}  // namespace
+
+std::span<const EngineSetting> EngineSettings() {
+  return kSettings;
+}
+
+const char* SettingTypeName(Type type) {
+  switch (type) {
+    case Type::kNumber:
+      return "number";
+    case Type::kBool:
+      return "boolean";
+    case Type::kAddress:
+      return "address";
+    case Type::kLogLevel:
+      return "level";
+    case Type::kText:
+      return "text";
+  }
+  return "?";
+}
+
+std::string AllowedValues(const EngineSetting& setting) {
+  switch (setting.type) {
+    case Type::kNumber:
+      return fmt::format("{}..{}", setting.min, setting.max);
+    case Type::kBool:
+      return "true or false (1 or 0, yes or no, on or off)";
+    case Type::kAddress:
+      return "an IPv4 or IPv6 address";
+    case Type::kLogLevel:
+      return "TRACE, INFO, WARNING or ERROR";
+    case Type::kText:
+      return "any text";
+  }
+  return {};
+}
+
+std::string ValueOf(const EngineSetting& setting, const EngineEnvironment& environment) {
+  if (setting.number != nullptr) return std::to_string(environment.*setting.number);
+  if (setting.flag != nullptr) return environment.*setting.flag ? "true" : "false";
+  return environment.*setting.text;
+}
+
+EngineEnvironment ReadEngineEnvironment(const std::function<const char*(const char*)>& lookup) {
+  EngineEnvironment environment;
+  for (const EngineSetting& setting : kSettings) {
+    const char* name = setting.name;
+    const char* value = lookup(name);
+    if (value == nullptr && setting.alias != nullptr) {
+      name = setting.alias;
+      value = lookup(name);
+    }
+    if (value != nullptr && Set(setting, value, &environment)) continue;
+    // The default of each setting is valid: a test reads them all.
+    Set(setting, setting.default_value, &environment);
+    if (value == nullptr) continue;
+    environment.warnings.push_back(
+        fmt::format("{} = \"{}\" is not valid; allowed: {}. \"{}\" is used", name, Shown(value),
+                    AllowedValues(setting), setting.default_value));
+  }
+  environment.transfer_timeout_s = std::max(environment.transfer_timeout_s, kTransferTimeoutFloorS);
+  CheckPortRange(&environment);
+  return environment;
+}
+
+}  // namespace railhop

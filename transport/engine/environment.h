@@ -1,0 +1,83 @@
+// The environment variables of the Transfer Engine: one table of names, types, ranges and defaults,
+// those of Mooncake (mooncake-compat (d), (e)), so that a job keeps its settings.
+//
+// A value that is not valid counts as not given, with one warning that names variable, value and
+// what is allowed. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace railhop {
+
+// What the table's variables say. Sizes are bytes unless the name has another unit.
+struct EngineEnvironment {
+  uint64_t transfer_timeout_s = 0;
+  uint64_t slice_size = 0;
+  uint64_t fragment_ratio = 0;
+  uint64_t retry_count = 0;
+  uint64_t slice_timeout_s = 0;  // 0: none
+
+  uint64_t handshake_port = 0;
+  uint64_t handshake_listen_backlog = 0;
+  uint64_t handshake_connect_timeout_s = 0;
+  uint64_t handshake_max_length = 0;
+  uint64_t min_rpc_port = 0;
+  uint64_t max_rpc_port = 0;
+  bool use_ipv6 = false;
+  bool disable_metacache = false;
+
+  bool force_tcp = false;
+  bool force_hca = false;
+  std::string custom_topology_file;
+  std::string device_filters;
+  bool path_round_robin = false;
+  bool destination_device_affinity = false;
+
+  std::string tcp_bind_address;
+  uint64_t tcp_protocol_version = 0;
+  uint64_t tcp_status_timeout_s = 0;
+  uint64_t tcp_slice_size = 0;
+  bool tcp_connection_pool = false;
+  uint64_t tcp_lanes_per_peer = 0;
+  uint64_t tcp_max_queued_transfers_per_peer = 0;
+  uint64_t tcp_max_pending_admissions_per_peer = 0;
+  uint64_t tcp_admission_timeout_ms = 0;
+
+  std::string log_level;
+
+  std::vector<std::string> warnings;  // one per variable that is not valid
+
+  // A tail of at most so many bytes goes with the slice before it.
+  uint64_t fragment_limit() const { return slice_size / fragment_ratio; }
+};
+
+struct EngineSetting {
+  enum class Type { kNumber, kBool, kAddress, kLogLevel, kText };
+
+  const char* name;
+  const char* alias;  // older name, read if `name` is not set; nullptr: none
+  Type type;
+  uint64_t min, max;          // of a kNumber
+  const char* default_value;  // as one would write it; "" for none
+  const char* help;
+  // The member it sets: the one of its type.
+  uint64_t EngineEnvironment::*number = nullptr;
+  bool EngineEnvironment::*flag = nullptr;
+  std::string EngineEnvironment::*text = nullptr;
+};
+
+std::span<const EngineSetting> EngineSettings();
+const char* SettingTypeName(EngineSetting::Type type);
+// "1..64", "true or false ...", ...
+std::string AllowedValues(const EngineSetting& setting);
+// The value of that setting in `environment`, as text.
+std::string ValueOf(const EngineSetting& setting, const EngineEnvironment& environment);
+
+// `lookup` gives a variable's value or nullptr, as getenv does.
+EngineEnvironment ReadEngineEnvironment(const std::function<const char*(const char*)>& lookup);
+
+}  // namespace railhop
