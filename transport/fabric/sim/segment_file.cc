@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "transport/fabric/sim/key_table.h"
+#include "transport/fabric/key_table.h"
 #include "transport/ring/guarded_fd.h"
 
 namespace railhop {

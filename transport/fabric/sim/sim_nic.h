@@ -30,7 +30,7 @@
 #include "runtime/cycle_clock.h"
 #include "runtime/parker.h"
 #include "transport/fabric/fabric.h"
-#include "transport/fabric/sim/key_table.h"
+#include "transport/fabric/key_table.h"
 #include "transport/fabric/sim/line_model.h"
 #include "transport/fabric/sim/sim_remote.h"
 #include "transport/ring/guarded_fd.h"

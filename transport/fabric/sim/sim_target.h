@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/fabric/fabric.h"
-#include "transport/fabric/sim/key_table.h"
+#include "transport/fabric/key_table.h"
 #include "transport/fabric/sim/segment_file.h"
 #include "transport/staging/shared_memory.h"
 

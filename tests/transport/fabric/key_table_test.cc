@@ -1,4 +1,4 @@
-#include "transport/fabric/sim/key_table.h"
+#include "transport/fabric/key_table.h"
 
 #include <gtest/gtest.h>
 

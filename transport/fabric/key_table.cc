@@ -1,4 +1,4 @@
-#include "transport/fabric/sim/key_table.h"
+#include "transport/fabric/key_table.h"
 
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ absl::StatusOr<uint32_t> KeyTable::Add(uint64_t address, uint64_t length, uint32
     return key;
   }
   return absl::ResourceExhaustedError(
-      fmt::format("all {} registrations of the simulated NIC are in use", kCapacity));
+      fmt::format("all {} registrations of a key table are in use", kCapacity));
 }
 
 absl::Status KeyTable::Remove(uint32_t key, std::chrono::milliseconds timeout) {
