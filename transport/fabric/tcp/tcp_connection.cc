@@ -1,0 +1,422 @@
+#include "transport/fabric/tcp/tcp_connection.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace railhop {
+namespace {
+
+// One call of the kernel copies at most this much, and a turn has at most that many calls in each
+// direction: the other connections of the thread wait for about a tenth of a millisecond.
+constexpr size_t kLargestCall = 256 * 1024;
+constexpr int kCallsInTurn = 2;
+constexpr size_t kPartsInCall = 32;
+// What a part costs besides its bytes, for choosing a connection.
+constexpr uint64_t kPartCost = 4096;
+
+bool HungUp(int error) {
+  return error == 0 || error == ECONNRESET || error == EPIPE;
+}
+
+}  // namespace
+
+// --- State
+
+void TcpConnection::Queue(const TcpPart& part, uint64_t now) {
+  if (done_ == queued_) since_ = now;
+  At(queued_++) = part;
+  backlog_ += part.length + kPartCost;
+}
+
+void TcpConnection::Open(uint64_t now) {
+  address_ = 0;
+  refused_ = true;
+  TryConnect(now);
+}
+
+void TcpConnection::CloseSocket() {
+  if (fd_.valid()) {
+    // A forked child may hold a copy, which would keep the registration alive.
+    epoll_ctl(peer_.epoll, EPOLL_CTL_DEL, fd_.get(), nullptr);
+    fd_.Reset();
+  }
+  readable_ = writable_ = send_failed_ = false;
+  sent_bytes_ = answer_bytes_ = 0;
+}
+
+void TcpConnection::Close(State state) {
+  CloseSocket();
+  state_ = state;
+  done_ = sent_ = queued_;
+  backlog_ = 0;
+}
+
+void TcpConnection::Notice(uint32_t events) {
+  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) readable_ = true;
+  if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) writable_ = true;
+}
+
+bool TcpConnection::HasToSend() const {
+  if (state_ == State::kGreeting) return sent_bytes_ < kTcpHeaderBytes;
+  return state_ == State::kOpen && sent_ != queued_ && !IsCut(sent_);
+}
+
+bool TcpConnection::Runnable() const {
+  if (state_ == State::kEnded) return false;
+  const bool given_up = limit_ != UINT64_MAX && (done_ == queued_ || IsCut(done_));
+  if (given_up && state_ != State::kFinishing) return true;
+  if (state_ == State::kClosed) return done_ != queued_;
+  if (state_ == State::kConnecting) return writable_;
+  return readable_ || (writable_ && HasToSend());
+}
+
+uint64_t TcpConnection::Deadline() const {
+  switch (state_) {
+    case State::kClosed:
+    case State::kEnded:
+      return kNever;
+    case State::kConnecting:
+      return since_ + peer_.connect_timeout;
+    case State::kFinishing:
+      return since_ + peer_.finish_timeout;
+    case State::kGreeting:
+      return since_ + peer_.status_timeout;
+    case State::kOpen:
+      return done_ == queued_ ? kNever : since_ + peer_.status_timeout;
+  }
+  return kNever;
+}
+
+void TcpConnection::Run(uint64_t now) {
+  if (state_ == State::kClosed && done_ != queued_ && !IsCut(done_)) Open(now);
+  if (state_ == State::kConnecting && writable_) FinishConnect(now);
+  // First: a target that has hung up since the last part is connected to anew.
+  if (readable_ && state_ >= State::kGreeting) Receive(now);
+  if (writable_ && HasToSend()) Send(now);
+  if (now >= Deadline()) Expire(now);
+  if (limit_ != UINT64_MAX && state_ < State::kFinishing && (done_ == queued_ || IsCut(done_))) {
+    Finish(now);
+  }
+}
+
+// --- Connecting
+
+void TcpConnection::TryConnect(uint64_t now) {
+  const TcpAddress& address = peer_.addresses[address_];
+  state_ = State::kConnecting;
+  since_ = now;
+  used_ = false;
+  fd_ = GuardedFd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd_.valid()) return ConnectFailed(errno, now);
+  const int on = 1;
+  setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.ptr = this}};
+  if (connect(fd_.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
+    return ConnectFailed(errno, now);
+  }
+  // Only now: a socket that is not connecting yet counts as hung up.
+  if (epoll_ctl(peer_.epoll, EPOLL_CTL_ADD, fd_.get(), &event) != 0) ConnectFailed(errno, now);
+}
+
+void TcpConnection::FinishConnect(uint64_t now) {
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error != 0) return ConnectFailed(error, now);
+  since_ = now;
+  refused_ = false;
+  state_ = peer_.drains ? State::kGreeting : State::kOpen;
+}
+
+void TcpConnection::ConnectFailed(int error, uint64_t now) {
+  CloseSocket();
+  refused_ = refused_ && error == ECONNREFUSED;
+  if (++address_ < peer_.addresses.size()) return TryConnect(now);
+  const uint64_t sequence = done_ == queued_ ? UINT64_MAX : At(done_).sequence;
+  Close(State::kEnded);
+  if (sequence == UINT64_MAX) return;
+  owner_.PartFailed(sequence, refused_ ? FabricStatus::kTargetDead : FabricStatus::kTransport);
+}
+
+// --- Sending
+
+void TcpConnection::Send(uint64_t now) {
+  for (int i = 0; i < kCallsInTurn && HasToSend(); ++i) {
+    const ssize_t sent = SendParts();
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) {
+      writable_ = false;
+      if (errno == EAGAIN) return;
+      // A refusal may lie in the socket: read it before giving up.
+      send_failed_ = readable_ = true;
+      return;
+    }
+    since_ = now;
+    used_ = used_ || state_ == State::kOpen;
+    CountSent(static_cast<size_t>(sent));
+  }
+}
+
+// The headers of parts that were sent in part are made again: nothing is kept between calls but a
+// count.
+ssize_t TcpConnection::SendParts() {
+  std::array<std::array<std::byte, kTcpHeaderBytes>, kPartsInCall> headers;
+  std::array<iovec, 2 * kPartsInCall> pieces;
+  size_t count = 0;
+  if (state_ == State::kGreeting) {
+    EncodeTcpHeader({.size = 0, .address = peer_.token, .operation = greeting_}, headers[0]);
+    pieces[count++] = {.iov_base = headers[0].data() + sent_bytes_,
+                       .iov_len = kTcpHeaderBytes - sent_bytes_};
+  } else {
+    uint64_t skip = sent_bytes_;
+    size_t bytes = 0;
+    for (size_t i = 0; i < kPartsInCall && bytes < kLargestCall; ++i) {
+      const uint64_t position = sent_ + i;
+      if (position == queued_ || IsCut(position)) break;
+      const TcpPart& part = At(position);
+      const bool write = part.opcode == FabricOpcode::kWrite;
+      if (skip < kTcpHeaderBytes) {
+        EncodeTcpHeader({.size = part.length,
+                         .address = part.remote_address,
+                         .operation = write ? TcpOperation::kWrite : TcpOperation::kRead,
+                         .acknowledged = peer_.acknowledged},
+                        headers[i]);
+        pieces[count++] = {.iov_base = headers[i].data() + skip, .iov_len = kTcpHeaderBytes - skip};
+        bytes += kTcpHeaderBytes - skip;
+        skip = kTcpHeaderBytes;
+      }
+      if (write) {
+        const uint64_t offset = skip - kTcpHeaderBytes;
+        const size_t length = std::min<size_t>(part.length - offset, kLargestCall);
+        pieces[count++] = {.iov_base = part.local + offset, .iov_len = length};
+        bytes += length;
+        if (offset + length != part.length) break;
+      }
+      skip = 0;
+    }
+  }
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = count;
+  return sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+}
+
+void TcpConnection::CountSent(size_t bytes) {
+  sent_bytes_ += bytes;
+  if (state_ == State::kGreeting) return;
+  while (sent_ != queued_) {
+    const TcpPart& part = At(sent_);
+    const uint64_t length =
+        kTcpHeaderBytes + (part.opcode == FabricOpcode::kWrite ? part.length : 0);
+    if (sent_bytes_ < length) break;
+    sent_bytes_ -= length;
+    ++sent_;
+  }
+  EndSilentWrites();
+}
+
+void TcpConnection::EndSilentWrites() {
+  if (done_ != sent_ && AnswerBytes(At(done_)) == 0) EndPart();
+}
+
+// --- Receiving
+
+uint64_t TcpConnection::AnswerBytes(const TcpPart& part) const {
+  return (peer_.acknowledged ? kTcpStatusBytes : 0) +
+         (part.opcode == FabricOpcode::kRead ? part.length : 0);
+}
+
+void TcpConnection::Receive(uint64_t now) {
+  for (int i = 0; i < kCallsInTurn; ++i) {
+    const ssize_t got = ReceiveSome();
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) {
+      readable_ = false;
+      if (send_failed_) Lost(ECONNRESET, now);
+      return;
+    }
+    if (got <= 0) return Lost(got < 0 ? errno : 0, now);
+    if (state_ == State::kFinishing) continue;  // thrown away
+    since_ = now;
+    if (!readable_) return;  // what came has ended the connection
+  }
+}
+
+ssize_t TcpConnection::ReceiveSome() {
+  if (state_ == State::kFinishing) return recv(fd_.get(), nullptr, kLargestCall, MSG_TRUNC);
+  const size_t status_bytes = peer_.acknowledged ? kTcpStatusBytes : 0;
+  iovec pieces[2];
+  int count = 0;
+  size_t direct = 0;
+  // The rest of a read's data goes to its place.
+  if (state_ == State::kOpen && done_ != sent_ && !IsCut(done_) && answer_bytes_ >= status_bytes) {
+    const TcpPart& part = At(done_);
+    const uint64_t left = AnswerBytes(part) - answer_bytes_;
+    direct = std::min<uint64_t>(left, kLargestCall);
+    pieces[count++] = {.iov_base = part.local + (answer_bytes_ - status_bytes), .iov_len = direct};
+    if (direct != left) {
+      const ssize_t got = readv(fd_.get(), pieces, count);
+      if (got > 0) answer_bytes_ += static_cast<size_t>(got);
+      return got;
+    }
+  }
+  pieces[count++] = {.iov_base = buffer_.data(), .iov_len = buffer_.size()};
+  const ssize_t got = readv(fd_.get(), pieces, count);
+  if (got <= 0) return got;
+  const size_t placed = std::min(direct, static_cast<size_t>(got));
+  if (placed != 0) {
+    answer_bytes_ += placed;
+    if (answer_bytes_ == AnswerBytes(At(done_))) EndPart();
+  }
+  Take({buffer_.data(), static_cast<size_t>(got) - placed});
+  return got;
+}
+
+// Bytes of answers, in order. False: they ended the connection.
+bool TcpConnection::Take(std::span<const std::byte> bytes) {
+  const size_t status_bytes = peer_.acknowledged ? kTcpStatusBytes : 0;
+  while (!bytes.empty()) {
+    const bool greeting = state_ == State::kGreeting;
+    // The target may refuse a write of which not all is sent; else it has nothing to say.
+    const bool expected = greeting || done_ != sent_ || (sent_ != queued_ && sent_bytes_ != 0);
+    if (!expected) {
+      Fail(FabricStatus::kTransport);
+      return false;
+    }
+    if (!greeting && IsCut(done_)) return true;  // of a part that was given up
+    size_t count;
+    if (answer_bytes_ < kTcpStatusBytes && (greeting || status_bytes != 0)) {
+      count = std::min<size_t>(kTcpStatusBytes - answer_bytes_, bytes.size());
+      memcpy(status_.data() + answer_bytes_, bytes.data(), count);
+      answer_bytes_ += count;
+      if (answer_bytes_ == kTcpStatusBytes && !TakeStatus()) return false;
+    } else if (done_ == sent_) {
+      Fail(FabricStatus::kTransport);
+      return false;
+    } else {
+      const TcpPart& part = At(done_);
+      count = std::min<uint64_t>(AnswerBytes(part) - answer_bytes_, bytes.size());
+      memcpy(part.local + (answer_bytes_ - status_bytes), bytes.data(), count);
+      answer_bytes_ += count;
+      if (answer_bytes_ == AnswerBytes(part)) EndPart();
+    }
+    bytes = bytes.subspan(count);
+  }
+  return true;
+}
+
+bool TcpConnection::TakeStatus() {
+  TcpCode code;
+  const bool valid = DecodeTcpStatus(status_, &code);
+  if (!valid || code != TcpCode::kDone) {
+    Fail(valid && state_ == State::kOpen ? FabricStatus::kRemoteAccess : FabricStatus::kTransport);
+    return false;
+  }
+  if (state_ == State::kGreeting) {
+    state_ = State::kOpen;
+    sent_bytes_ = answer_bytes_ = 0;
+    return true;
+  }
+  if (done_ == sent_) {  // stored before it was sent
+    Fail(FabricStatus::kTransport);
+    return false;
+  }
+  if (answer_bytes_ == AnswerBytes(At(done_))) EndPart();
+  return true;
+}
+
+// And the silent writes behind it: version 1 does not answer writes, they are done once they are
+// sent and those before are done.
+void TcpConnection::EndPart() {
+  answer_bytes_ = 0;
+  do {
+    const TcpPart& part = At(done_);
+    backlog_ -= part.length + kPartCost;
+    ++done_;
+    owner_.PartDone(part.sequence);
+  } while (done_ != sent_ && AnswerBytes(At(done_)) == 0);
+}
+
+// --- Ending
+
+// The target broke the protocol or refused: it is told nothing more.
+void TcpConnection::Fail(FabricStatus status) {
+  readable_ = false;
+  if (done_ == queued_) {
+    Close(greeting_ == TcpOperation::kDrain ? State::kEnded : State::kClosed);
+    return;
+  }
+  const uint64_t sequence = At(done_).sequence;
+  // A target that refuses reads no more of this connection, what is behind the request included.
+  if (status == FabricStatus::kRemoteAccess) {
+    Close(State::kEnded);
+  }
+  owner_.PartFailed(sequence, status);
+}
+
+// The connection is gone. Without a part begun that is no error: the next one connects anew. Once,
+// so that a target that hangs up on each connection is not asked for ever.
+void TcpConnection::Lost(int error, uint64_t now) {
+  if (state_ == State::kFinishing) {
+    unconfirmed_ = !HungUp(error);
+    return Close(State::kEnded);
+  }
+  if (done_ == queued_) {
+    return Close(greeting_ == TcpOperation::kDrain ? State::kEnded : State::kClosed);
+  }
+  if (used_ && done_ == sent_ && sent_bytes_ == 0) {
+    CloseSocket();
+    return Open(now);
+  }
+  const uint64_t sequence = At(done_).sequence;
+  unconfirmed_ = !HungUp(error) && ExposeWrites();
+  Close(State::kEnded);
+  owner_.PartFailed(sequence, FabricStatus::kTransport);
+}
+
+void TcpConnection::Expire(uint64_t now) {
+  if (state_ == State::kConnecting) return ConnectFailed(ETIMEDOUT, now);
+  if (state_ == State::kFinishing || done_ == queued_) {
+    unconfirmed_ = state_ == State::kFinishing;
+    return Close(State::kEnded);
+  }
+  owner_.PartFailed(At(done_).sequence, FabricStatus::kTransport);
+}
+
+// Whether bytes of a write that is given up are on their way.
+bool TcpConnection::ExposeWrites() {
+  bool any = false;
+  if (state_ != State::kOpen) return any;
+  for (uint64_t position = done_; position != queued_; ++position) {
+    const bool begun = position < sent_ || (position == sent_ && sent_bytes_ != 0);
+    if (!begun) break;
+    if (At(position).opcode != FabricOpcode::kWrite) continue;
+    owner_.PartExposed(At(position).sequence);
+    any = true;
+  }
+  return any;
+}
+
+// All that is left of the parts is given up.
+void TcpConnection::Finish(uint64_t now) {
+  const bool exposed = ExposeWrites();
+  if (!exposed || peer_.drains) {
+    unconfirmed_ = exposed;
+    return Close(State::kEnded);
+  }
+  shutdown(fd_.get(), SHUT_WR);
+  state_ = State::kFinishing;
+  done_ = sent_ = queued_;
+  backlog_ = 0;
+  since_ = now;
+  readable_ = true;  // the target may have hung up already
+}
+
+}  // namespace railhop

@@ -1,0 +1,79 @@
+// The target side of the TCP fabric: a listening socket, and threads that move bytes between
+// connections and registered memory. Speaks versions 1 and 2 to any initiator, and confirms drains
+// to Railhop's (tcp_protocol.h). docs/tcp.md has the picture.
+//
+// Threads: AddRegion and RemoveRegion from any thread. The server's own threads are not actors and
+// are not pinned.
+// Bounds: `max_connections`; 5 KiB a connection here, besides the kernel's buffers; a request that
+// does not get on (a slow client, a half header) ends with its connection after `request_timeout`
+// and 100 ns a byte; a connection that asks for nothing may stay for ever. When no descriptor is
+// left, accepting pauses: one warning, another try every 100 ms, and those in the listen queue
+// wait. Bytes are stored and sent only inside registered regions. Who can reach the port can read
+// and write these: the protocol has no authentication. Fork: a child inherits open connections (not
+// the listening socket); one that neither executes nor exits keeps them open towards their clients.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/fabric/tcp/tcp_memory.h"
+#include "transport/fabric/tcp/tcp_session.h"
+#include "transport/fabric/tcp/tcp_shard.h"
+#include "transport/ring/guarded_fd.h"
+
+namespace railhop {
+
+struct TcpServerOptions {
+  std::string address;  // to listen at, numeric or a name; "0.0.0.0" or "::" for all
+  // A random port of this range. The defaults are those of other implementations of the protocol.
+  uint16_t lowest_port = 15000;
+  uint16_t highest_port = 17000;
+  uint32_t threads = 2;            // 1..64; connections take turns
+  size_t max_connections = 16384;  // more wait in the listen queue
+  std::chrono::nanoseconds request_timeout = std::chrono::seconds(30);
+};
+
+class TcpServer {
+ public:
+  static constexpr size_t kBounceBytes = 256 * 1024;  // of each thread, for regions with a mover
+
+  // InvalidArgument: an option out of its range, named. NotFound: the address cannot be resolved.
+  // Unavailable: it is not this host's, or 500 random ports of the range were all taken.
+  static absl::StatusOr<std::unique_ptr<TcpServer>> Start(TcpServerOptions options);
+  // Ends all connections. Afterwards no region is touched.
+  ~TcpServer();
+
+  uint16_t port() const { return port_; }
+  size_t connections() const { return connections_.load(std::memory_order_relaxed); }
+
+  // The range may be read and written by clients until it is removed. With a mover the address
+  // means something to that only; it must outlive the region.
+  absl::Status AddRegion(uint64_t address, uint64_t length, TcpMover* mover = nullptr);
+  // No access begins after its start, and when it returns OK none is under way: requests of the
+  // range are refused, those in the middle of a payload too. Waits for the moment that a read of a
+  // socket takes, at most a second: then DeadlineExceeded.
+  absl::Status RemoveRegion(uint64_t address);
+
+ private:
+  explicit TcpServer(TcpServerOptions options);
+
+  absl::Status Bind();
+  bool AcceptSome();
+
+  const TcpServerOptions options_;
+  TcpSession::Shared shared_;
+  GuardedFd listener_;
+  uint16_t port_ = 0;
+  std::atomic<size_t> connections_{0};
+  size_t next_shard_ = 0;  // of the accepting thread
+  std::vector<std::unique_ptr<TcpShard>> shards_;
+};
+
+}  // namespace railhop

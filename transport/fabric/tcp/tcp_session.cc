@@ -1,0 +1,260 @@
+#include "transport/fabric/tcp/tcp_session.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace railhop {
+namespace {
+
+using std::chrono::nanoseconds;
+
+// System calls of one turn, and bytes of one call: with ordinary copying about a millisecond, after
+// which the thread's other sessions have theirs.
+constexpr int kStepsInTurn = 16;
+constexpr size_t kLargestCall = 1 << 20;
+
+// A client may take this long for each byte beyond the timeout: it moves 10 MB/s at least.
+constexpr nanoseconds kSlowestByte{100};
+constexpr uint64_t kMostBytes = uint64_t{1} << 50;  // the sum must not wrap
+constexpr std::chrono::seconds kLinger{1};
+
+std::byte* AsPointer(uint64_t address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr): a peer's word
+}
+
+}  // namespace
+
+TcpSession::~TcpSession() {
+  close(fd_);
+  if (group_ != nullptr) shared_.groups.Leave(group_);
+}
+
+uint32_t TcpSession::interest() const {
+  const bool reads = state_ != State::kReply && RoomForAnswer();
+  const bool writes = state_ == State::kReply || answer_bytes_ != 0;
+  return (reads ? uint32_t{EPOLLIN} : 0) | (writes ? uint32_t{EPOLLOUT} : 0);
+}
+
+bool TcpSession::Run(TimePoint now, std::span<std::byte> bounce) {
+  Result result = Result::kGoOn;
+  for (int i = 0; result == Result::kGoOn && (i < kStepsInTurn || HasBufferedWork()); ++i) {
+    result = Step(now, bounce);
+  }
+  if (result != Result::kEnded && state_ != State::kReply) {
+    if (FlushAnswers() == Result::kEnded) return false;
+  }
+  const bool idle = state_ == State::kHeader && buffered() == 0 && answer_bytes_ == 0;
+  if (idle) {
+    deadline_ = TimePoint::max();
+  } else if (deadline_ == TimePoint::max()) {
+    deadline_ = now + shared_.request_timeout;
+  }
+  return result != Result::kEnded;
+}
+
+// Whether there is something to do that no event of the socket will tell of.
+bool TcpSession::HasBufferedWork() const {
+  if (state_ == State::kPayload) return buffered() != 0;
+  return state_ == State::kHeader && buffered() >= kTcpHeaderBytes && RoomForAnswer();
+}
+
+TcpSession::Result TcpSession::Step(TimePoint now, std::span<std::byte> bounce) {
+  switch (state_) {
+    case State::kHeader:
+      if (!RoomForAnswer()) {
+        const Result flushed = FlushAnswers();
+        if (flushed != Result::kGoOn) return flushed;
+      }
+      return buffered() >= kTcpHeaderBytes ? TakeHeader(now) : ReceiveHeader();
+    case State::kPayload:
+      return StorePayload(now, bounce);
+    case State::kReply:
+      return SendReply(bounce);
+    case State::kRefused:
+      return Discard();
+  }
+  return Result::kEnded;
+}
+
+TcpSession::Result TcpSession::AfterCall(int64_t bytes) {
+  if (bytes > 0 || (bytes < 0 && errno == EINTR)) return Result::kGoOn;
+  return bytes < 0 && errno == EAGAIN ? Result::kBlocked : Result::kEnded;
+}
+
+TcpSession::Result TcpSession::ReceiveHeader() {
+  memmove(buffer_.data(), buffer_.data() + begin_, buffered());
+  end_ = static_cast<uint16_t>(buffered());
+  begin_ = 0;
+  const ssize_t got = recv(fd_, buffer_.data() + end_, buffer_.size() - end_, 0);
+  if (got > 0) end_ = static_cast<uint16_t>(end_ + got);
+  return AfterCall(got);
+}
+
+TcpSession::Result TcpSession::TakeHeader(TimePoint now) {
+  const TcpHeader header = DecodeTcpHeader(
+      std::span<const std::byte, kTcpHeaderBytes>(buffer_.data() + begin_, kTcpHeaderBytes));
+  begin_ = static_cast<uint16_t>(begin_ + kTcpHeaderBytes);
+  acknowledged_ = header.acknowledged;
+  if (header.operation == TcpOperation::kJoin) {
+    if (group_ != nullptr) return Refuse(now);
+    group_ = shared_.groups.Join(header.address);
+    Answer(TcpCode::kDone);
+    return Result::kGoOn;
+  }
+  if (header.operation == TcpOperation::kDrain) {
+    shared_.groups.Drain(header.address);
+    Answer(TcpCode::kDone);
+    return Result::kGoOn;
+  }
+  region_ = shared_.memory.Find(header.address, header.size);
+  if (region_ == nullptr) return Refuse(now);
+  address_ = header.address;
+  left_ = header.size;
+  deadline_ = now + shared_.request_timeout +
+              kSlowestByte * static_cast<int64_t>(std::min(left_, kMostBytes));
+  if (header.operation == TcpOperation::kWrite) {
+    state_ = State::kPayload;
+    return Result::kGoOn;
+  }
+  if (acknowledged_) Answer(TcpCode::kDone);
+  state_ = State::kReply;
+  return Result::kGoOn;
+}
+
+// --- Writes
+
+// May the region be touched now? If so, Leave must follow.
+bool TcpSession::Enter() {
+  if (!region_->gate.Enter()) return false;
+  if (group_ == nullptr || group_->gate.Enter()) return true;
+  region_->gate.Leave();
+  return false;
+}
+
+void TcpSession::Leave() {
+  if (group_ != nullptr) group_->gate.Leave();
+  region_->gate.Leave();
+}
+
+TcpSession::Result TcpSession::StorePayload(TimePoint now, std::span<std::byte> bounce) {
+  if (!Enter()) return Refuse(now);
+  Result result = Result::kGoOn;
+  bool stored = true;
+  if (buffered() != 0) {
+    const size_t count = std::min<uint64_t>(left_, buffered());
+    const std::byte* const from = buffer_.data() + begin_;
+    if (region_->mover == nullptr) {
+      memcpy(AsPointer(address_), from, count);
+    } else {
+      stored = region_->mover->Store(address_, {from, count});
+    }
+    begin_ = static_cast<uint16_t>(begin_ + count);
+    address_ += count;
+    left_ -= count;
+  } else {
+    result = ReceivePayload(bounce, &stored);
+  }
+  Leave();
+  if (!stored) return Refuse(now);
+  if (left_ == 0) {
+    if (acknowledged_) Answer(TcpCode::kDone);
+    region_.reset();
+    state_ = State::kHeader;
+  }
+  return result;
+}
+
+TcpSession::Result TcpSession::ReceivePayload(std::span<std::byte> bounce, bool* stored) {
+  begin_ = end_ = 0;
+  const bool bounced = region_->mover != nullptr;
+  const size_t wanted = std::min<uint64_t>(left_, bounced ? bounce.size() : kLargestCall);
+  iovec parts[2] = {{.iov_base = bounced ? bounce.data() : AsPointer(address_), .iov_len = wanted},
+                    {.iov_base = buffer_.data(), .iov_len = buffer_.size()}};
+  const ssize_t got = readv(fd_, parts, wanted == left_ ? 2 : 1);
+  if (got <= 0) return AfterCall(got);
+  const size_t count = std::min(wanted, static_cast<size_t>(got));
+  end_ = static_cast<uint16_t>(static_cast<size_t>(got) - count);
+  if (bounced) *stored = region_->mover->Store(address_, bounce.first(count));
+  address_ += count;
+  left_ -= count;
+  return Result::kGoOn;
+}
+
+// --- Reads
+
+TcpSession::Result TcpSession::SendReply(std::span<std::byte> bounce) {
+  // What a status has announced cannot be refused any more: all that is left is to hang up.
+  if (!Enter()) return Result::kEnded;
+  const bool bounced = region_->mover != nullptr;
+  const size_t wanted = std::min<uint64_t>(left_, bounced ? bounce.size() : kLargestCall);
+  if (bounced && !region_->mover->Load(address_, bounce.first(wanted))) {
+    Leave();
+    return Result::kEnded;
+  }
+  iovec parts[2] = {{.iov_base = answers_.data(), .iov_len = answer_bytes_},
+                    {.iov_base = bounced ? bounce.data() : AsPointer(address_), .iov_len = wanted}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL);
+  Leave();
+  if (sent <= 0) return AfterCall(sent);
+  const size_t answered = std::min<size_t>(answer_bytes_, static_cast<size_t>(sent));
+  answer_bytes_ = static_cast<uint16_t>(answer_bytes_ - answered);
+  memmove(answers_.data(), answers_.data() + answered, answer_bytes_);
+  address_ += static_cast<size_t>(sent) - answered;
+  left_ -= static_cast<size_t>(sent) - answered;
+  if (left_ == 0) {
+    region_.reset();
+    state_ = State::kHeader;
+  }
+  return Result::kGoOn;
+}
+
+// --- Answers
+
+void TcpSession::Answer(TcpCode code) {
+  EncodeTcpStatus(code, std::span<std::byte, kTcpStatusBytes>(answers_.data() + answer_bytes_,
+                                                              kTcpStatusBytes));
+  answer_bytes_ = static_cast<uint16_t>(answer_bytes_ + kTcpStatusBytes);
+}
+
+TcpSession::Result TcpSession::FlushAnswers() {
+  while (answer_bytes_ != 0) {
+    const ssize_t sent = send(fd_, answers_.data(), answer_bytes_, MSG_NOSIGNAL);
+    if (sent <= 0) {
+      const Result result = AfterCall(sent);
+      if (result == Result::kGoOn) continue;
+      return result;
+    }
+    answer_bytes_ = static_cast<uint16_t>(answer_bytes_ - sent);
+    memmove(answers_.data(), answers_.data() + sent, answer_bytes_);
+  }
+  return Result::kGoOn;
+}
+
+TcpSession::Result TcpSession::Refuse(TimePoint now) {
+  if (acknowledged_) Answer(TcpCode::kRefused);
+  region_.reset();
+  state_ = State::kRefused;
+  deadline_ = now + kLinger;
+  return Result::kGoOn;
+}
+
+TcpSession::Result TcpSession::Discard() {
+  const Result flushed = FlushAnswers();
+  if (flushed != Result::kGoOn) return flushed;
+  if (!shut_down_) {
+    shut_down_ = true;
+    shutdown(fd_, SHUT_WR);
+  }
+  return AfterCall(recv(fd_, nullptr, kLargestCall, MSG_TRUNC));
+}
+
+}  // namespace railhop

@@ -1,0 +1,87 @@
+// One thread of a TCP server with the connections it serves, and, in one shard of each server, the
+// listening socket.
+//
+// Threads: Adopt from any thread; everything else of a session happens on the shard's own. While no
+// session waits for the rest of something the thread sleeps without a timer.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "transport/fabric/tcp/tcp_session.h"
+#include "transport/ring/guarded_fd.h"
+
+namespace railhop {
+
+class TcpShard {
+ public:
+  // Accepts what waits at the listener. False: it cannot now; asked again after a while.
+  using Accept = std::function<bool()>;
+
+  // ResourceExhausted: no descriptor or no thread is left. `connections` counts those of all
+  // shards.
+  static absl::StatusOr<std::unique_ptr<TcpShard>> Start(TcpSession::Shared* shared,
+                                                         std::atomic<size_t>* connections);
+  // Ends the thread, then all its connections.
+  ~TcpShard();
+  TcpShard(const TcpShard&) = delete;
+  TcpShard& operator=(const TcpShard&) = delete;
+
+  // Before the first connection can come, once: this shard's thread calls `accept` whenever
+  // `listener` has a connection.
+  void Listen(int listener, Accept accept);
+  // Takes over a connected, non-blocking socket, counted in `connections` already.
+  void Adopt(int fd);
+
+ private:
+  using TimePoint = TcpSession::TimePoint;
+
+  struct Place {
+    std::unique_ptr<TcpSession> session;
+    uint32_t interest = 0;
+  };
+
+  TcpShard(TcpSession::Shared* shared, std::atomic<size_t>* connections, size_t bounce_bytes);
+
+  void Run();
+  int WaitMilliseconds(TimePoint now) const;
+  void TakeAdopted();
+  void AcceptSome(TimePoint now);
+  void WatchListener(bool on);
+  void Serve(size_t fd, TimePoint now);
+  void End(size_t fd);
+  void Sweep(TimePoint now);
+  void Wake();
+
+  TcpSession::Shared& shared_;
+  std::atomic<size_t>& connections_;
+  const GuardedFd epoll_;
+  const GuardedFd wake_;  // eventfd
+  const std::chrono::nanoseconds sweep_interval_;
+  std::atomic<bool> stop_{false};
+
+  std::mutex mutex_;
+  std::vector<int> adopted_;  // under the lock: not yet taken by the thread
+
+  // Set before `listener_` is watched, then the thread's.
+  int listener_ = -1;
+  Accept accept_;
+  TimePoint accept_again_ = TimePoint::max();  // the listener is not watched until then
+
+  std::vector<Place> places_;  // by descriptor
+  size_t pending_ = 0;         // sessions with a deadline
+  TimePoint sweep_at_{};
+  std::vector<std::byte> bounce_;
+  std::thread thread_;
+};
+
+}  // namespace railhop
