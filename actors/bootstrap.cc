@@ -15,12 +15,21 @@
 #include "runtime/cycle_clock.h"
 #include "runtime/log.h"
 #include "transport/copy/host_copy_engine.h"
+#include "transport/engine/environment.h"
+#include "transport/engine/p2p_metadata.h"
+#include "transport/engine/p2p_segment.h"
+#include "transport/engine/segment_directory.h"
+#include "transport/fabric/sim/sim_target.h"
 #include "transport/ring/control_block.h"
 
 namespace railhop {
 namespace {
 
 constexpr std::chrono::seconds kDestructorDrain{5};
+
+// TCP has no work requests to spread: a slice is what one connection carries at a time.
+constexpr uint64_t kTcpSliceBytes = 1 << 20;
+constexpr uint32_t kEngineBatches = 4096;
 
 bool Fail(const absl::Status& status, std::string* error) {
   if (!status.ok()) *error = std::string(status.message());
@@ -86,6 +95,10 @@ class RankImpl final : public Rank {
   }
 
   BatchStatus Status(BatchId id) const override { return graph_->requests().Read(id); }
+
+  RequestProgress Progress(BatchId id, size_t request) const override {
+    return graph_->requests().Progress(id, request);
+  }
 
   bool Wait(BatchId id, std::chrono::milliseconds timeout) const override {
     return graph_->requests().Wait(id, timeout);
@@ -173,20 +186,70 @@ class RankImpl final : public Rank {
 
 }  // namespace
 
-std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_view config_name,
+namespace {
+
+std::unique_ptr<RankImpl> MakeRank(RankConfig config, EndpointActor::Resolve resolve,
                                    std::string* error) {
-  RankConfig config;
-  if (!LoadRankConfig(config_text, config_name, std::getenv, &config, error)) return nullptr;
   ResolvedLayout layout;
   if (!ResolveLayout(config, DetectHostCores(), &layout, error)) return nullptr;
   for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
   absl::StatusOr<std::unique_ptr<ActorGraph>> graph = ActorGraph::Build(
-      std::move(config), layout, std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane));
+      std::move(config), layout, std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane),
+      std::move(resolve));
   if (!Fail(graph.status(), error)) return nullptr;
   auto rank = std::make_unique<RankImpl>(*std::move(graph));
   if (!Fail(rank->Start(), error)) return nullptr;
   rank->WarnIfPxnFailed();
   return rank;
+}
+
+}  // namespace
+
+std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_view config_name,
+                                   std::string* error) {
+  RankConfig config;
+  if (!LoadRankConfig(config_text, config_name, std::getenv, &config, error)) return nullptr;
+  const auto resolve = [directory = config.sim_directory](const std::string& target) {
+    return LoadSimTarget(directory, target);
+  };
+  return MakeRank(std::move(config), resolve, error);
+}
+
+// Over TCP: the segment and its listener first, since its name is how everybody knows the rank.
+std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
+                                                   std::string* error) {
+  if (options.metadata != "P2PHANDSHAKE") {
+    *error =
+        fmt::format("metadata \"{}\" is not supported yet: use \"P2PHANDSHAKE\"", options.metadata);
+    return nullptr;
+  }
+  if (options.protocol != "tcp") {
+    *error = fmt::format("protocol \"{}\" is not supported yet: use \"tcp\"", options.protocol);
+    return nullptr;
+  }
+  RankConfig config;
+  const std::string text = options.config_text + "\nname: \"engine\"";
+  if (!LoadRankConfig(text, "engine", std::getenv, &config, error)) return nullptr;
+  const EngineEnvironment environment = ReadEngineEnvironment(std::getenv);
+  for (const std::string& warning : environment.warnings) Log(LogLevel::kWarning, warning);
+  absl::StatusOr<std::unique_ptr<P2pSegment>> segment =
+      P2pSegment::Start(options.host, environment);
+  if (!Fail(segment.status(), error)) return nullptr;
+
+  config.name = (*segment)->name();
+  config.nics = {{.name = "tcp0", .rail = "tcp0", .kind = NicKind::kTcp, .queue_depth = 1024}};
+  config.batch_timeout_ms = environment.transfer_timeout_s * 1000;
+  config.slice_size = kTcpSliceBytes;
+  config.max_batches = kEngineBatches;
+  auto directory = std::make_shared<SegmentDirectory>(
+      (*segment)->name(), std::make_unique<P2pMetadata>(
+                              environment, [own = segment->get()] { return own->Encoded(); }));
+  auto rank = MakeRank(
+      std::move(config),
+      [directory](const std::string& target) { return directory->Resolve(target); }, error);
+  if (rank == nullptr) return nullptr;
+  return std::make_unique<TransferEngine>(std::move(rank), std::move(directory),
+                                          *std::move(segment));
 }
 
 }  // namespace railhop

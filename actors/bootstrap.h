@@ -19,6 +19,7 @@
 
 #include "actors/piece_record.h"
 #include "transport/engine/data_path.h"
+#include "transport/engine/transfer_engine.h"
 
 namespace railhop {
 
@@ -83,5 +84,18 @@ class Rank : public DataPath {
   // both do nothing.
   virtual void Stop(std::chrono::milliseconds deadline) = 0;
 };
+
+// An engine whose data path is a rank of its own.
+struct EngineOptions {
+  // How peers reach this host: a name or an address; a port in it counts for nothing.
+  std::string host;
+  std::string metadata = "P2PHANDSHAKE";
+  std::string protocol = "tcp";
+  // A RankConfig without name and NICs, for threads and the like; empty: the defaults.
+  std::string config_text;
+};
+// nullptr and `error`: what, to what, what to do. The MC_* variables (`railhop env`) are read here.
+std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
+                                                   std::string* error);
 
 }  // namespace railhop

@@ -20,7 +20,7 @@
 
 namespace railhop {
 
-enum class NicKind { kSim };
+enum class NicKind { kSim, kTcp };
 
 struct NicConfig {
   std::string name;
@@ -31,6 +31,7 @@ struct NicConfig {
   uint64_t base_delay_ns = 3000;
   bool model_only = false;  // keeps the clock, moves no bytes
   uint32_t queue_depth = 256;
+  uint32_t connections = 4;  // kTcp: to each target
 };
 
 struct PxnConfig {

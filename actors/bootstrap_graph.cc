@@ -10,7 +10,7 @@
 #include "actors/slot_states.h"
 #include "runtime/log.h"
 #include "transport/fabric/sim/sim_nic.h"
-#include "transport/fabric/sim/sim_target.h"
+#include "transport/fabric/tcp/tcp_nic.h"
 
 namespace railhop {
 namespace {
@@ -45,14 +45,34 @@ std::chrono::milliseconds Milliseconds(uint64_t count) {
   return std::chrono::milliseconds(count);
 }
 
+absl::StatusOr<std::unique_ptr<Nic>> MakeSimNic(const NicConfig& nic) {
+  SimNicOptions options;
+  options.name = nic.name;
+  options.mode = nic.model_only ? SimMode::kModel : SimMode::kMove;
+  options.line_rate = static_cast<double>(nic.line_rate_bytes_per_s);
+  options.base_delay = std::chrono::nanoseconds(nic.base_delay_ns);
+  options.send_queue_depth = nic.queue_depth;
+  return SimNic::Create(std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<Nic>> MakeTcpNic(const NicConfig& nic) {
+  TcpNicOptions options;
+  options.name = nic.name;
+  options.connections = nic.connections;
+  options.send_queue_depth = nic.queue_depth;
+  options.max_endpoints = kMaxTargets;
+  return TcpNic::Create(std::move(options));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(
-    RankConfig config, const ResolvedLayout& layout, std::unique_ptr<CopyEngine> copy_engine) {
+    RankConfig config, const ResolvedLayout& layout, std::unique_ptr<CopyEngine> copy_engine,
+    EndpointActor::Resolve resolve) {
   std::unique_ptr<ActorGraph> graph(new ActorGraph(std::move(config), std::move(copy_engine)));
   if (absl::Status made = graph->MakeNics(); !made.ok()) return made;
   graph->JoinGroup();
-  graph->AddActors(layout);
+  graph->AddActors(layout, std::move(resolve));
   graph->ConnectDataActors();
   graph->ConnectControlActors();
   if (graph->peer_ != nullptr) graph->ConnectPeer();
@@ -68,13 +88,8 @@ ActorGraph::ActorGraph(RankConfig config, std::unique_ptr<CopyEngine> copy_engin
 
 absl::Status ActorGraph::MakeNics() {
   for (const NicConfig& nic : config_.nics) {
-    SimNicOptions options;
-    options.name = nic.name;
-    options.mode = nic.model_only ? SimMode::kModel : SimMode::kMove;
-    options.line_rate = static_cast<double>(nic.line_rate_bytes_per_s);
-    options.base_delay = std::chrono::nanoseconds(nic.base_delay_ns);
-    options.send_queue_depth = nic.queue_depth;
-    absl::StatusOr<std::unique_ptr<SimNic>> made = SimNic::Create(std::move(options));
+    absl::StatusOr<std::unique_ptr<Nic>> made =
+        nic.kind == NicKind::kSim ? MakeSimNic(nic) : MakeTcpNic(nic);
     if (!made.ok()) return made.status();
     nic_pointers_.push_back(made->get());
     nics_.push_back(*std::move(made));
@@ -103,7 +118,7 @@ Reactor& ActorGraph::ReactorOf(const ResolvedLayout& layout, ActorKind kind) con
 }
 
 // In the order in which they stop: docs/actors.md, "Stop".
-void ActorGraph::AddActors(const ResolvedLayout& layout) {
+void ActorGraph::AddActors(const ResolvedLayout& layout, EndpointActor::Resolve resolve) {
   for (const ReactorConfig& reactor : layout.reactors) {
     reactors_.push_back(system_.AddReactor(ToReactorOptions(reactor)));
   }
@@ -151,14 +166,11 @@ void ActorGraph::AddActors(const ResolvedLayout& layout) {
   }
   relay_post_ = &system_.AddActor<RelayPostActor>(on(ActorKind::kRelayPost), "relay_post", post);
   cq_poll_ = &system_.AddActor<CqPollActor>(on(ActorKind::kCqPoll), "cq_poll", poll);
-  endpoint_ = &system_.AddActor<EndpointActor>(
-      on(ActorKind::kEndpoint), "endpoint",
-      EndpointActor::Options{
-          .resolve = [directory = config_.sim_directory](
-                         const std::string& name) { return LoadSimTarget(directory, name); },
-          .nics = nic_pointers_,
-          .rails = rails_,
-          .rail_map = pxn.rail_map});
+  endpoint_ = &system_.AddActor<EndpointActor>(on(ActorKind::kEndpoint), "endpoint",
+                                               EndpointActor::Options{.resolve = std::move(resolve),
+                                                                      .nics = nic_pointers_,
+                                                                      .rails = rails_,
+                                                                      .rail_map = pxn.rail_map});
   watchdog_ =
       &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog", kDeadlineSlots);
   // The way of a completion, then that of a new piece: each hop within one pass.

@@ -31,10 +31,11 @@ class ActorGraph {
  public:
   // An error is one that keeps the rank from running at all. What only switches PXN off is in
   // config().pxn.off_reason afterwards. `copy_engine` has a stream per lane, each with room for
-  // kSlotsPerLane jobs.
+  // kSlotsPerLane jobs. `resolve` reads the metadata of targets: EndpointActor::Options.
   static absl::StatusOr<std::unique_ptr<ActorGraph>> Build(RankConfig config,
                                                            const ResolvedLayout& layout,
-                                                           std::unique_ptr<CopyEngine> copy_engine);
+                                                           std::unique_ptr<CopyEngine> copy_engine,
+                                                           EndpointActor::Resolve resolve);
 
   const RankConfig& config() const { return config_; }
   const std::vector<Nic*>& nics() const { return nic_pointers_; }
@@ -56,7 +57,7 @@ class ActorGraph {
 
   absl::Status MakeNics();
   void JoinGroup();
-  void AddActors(const ResolvedLayout& layout);
+  void AddActors(const ResolvedLayout& layout, EndpointActor::Resolve resolve);
   void EnableTracing();
   void ConnectDataActors();
   void ConnectControlActors();

@@ -86,7 +86,8 @@ absl::StatusOr<uint32_t> EndpointActor::Open(const std::string& target) {
 // --- Messages
 
 bool EndpointActor::OnResolve(const ResolveTarget& message) {
-  const absl::StatusOr<Target*> found = Look(std::string(message.session, message.length));
+  const absl::StatusOr<Target*> found =
+      Look(std::string(message.session, message.length), kFirstRetry);
   if (found.ok()) {
     relay_.Send(TargetReady{.route = &(*found)->route(), .token = message.token});
     return true;
@@ -183,7 +184,8 @@ size_t EndpointActor::TakeOpens() {
     has_opens_.store(false, std::memory_order_relaxed);
   }
   for (const auto& request : opens) {
-    const absl::StatusOr<Target*> found = Look(request->target);
+    // An application opens a target again when it knows that there is news.
+    const absl::StatusOr<Target*> found = Look(request->target, std::chrono::milliseconds(0));
     const auto known = index_of_.find(request->target);
     if (known != index_of_.end()) targets_[known->second]->opened = true;
     if (found.ok()) {
@@ -208,13 +210,14 @@ void EndpointActor::Answer() {
 
 // --- Targets
 
-absl::StatusOr<EndpointActor::Target*> EndpointActor::Look(const std::string& name) {
+absl::StatusOr<EndpointActor::Target*> EndpointActor::Look(const std::string& name,
+                                                           std::chrono::milliseconds max_age) {
   if (absl::Status status = ValidateName(name); !status.ok()) return status;
   const auto known = index_of_.find(name);
   if (known == index_of_.end()) return Add(name);
   Target& target = *targets_[known->second];
   absl::Status status;
-  if (reactor().now() - target.looked_at >= ToCycles(kFirstRetry)) status = Mend(target);
+  if (reactor().now() - target.looked_at >= ToCycles(max_age)) status = Mend(target);
   // What was connected before stays good, even if the metadata cannot be read just now.
   if (target.failed == TransferError::kNone) return &target;
   if (!status.ok()) return status;

@@ -36,9 +36,10 @@ namespace railhop {
 
 class EndpointActor : public Actor, public Poller {
  public:
+  // The metadata of a target. NotFound or Unavailable: it is not there (any more).
+  using Resolve = std::function<absl::StatusOr<TargetInfo>(const std::string& name)>;
   struct Options {
-    // The metadata of a target. NotFound or Unavailable: it is not there (any more).
-    std::function<absl::StatusOr<TargetInfo>(const std::string& name)> resolve;
+    Resolve resolve;
     std::vector<Nic*> nics;          // they outlive the actor
     std::vector<std::string> rails;  // of the NICs, by position
     RailMap rail_map;
@@ -94,8 +95,8 @@ class EndpointActor : public Actor, public Poller {
     const Target* target;
     uint64_t close_at;  // cycles
   };
-  // Finds the target, or makes it: connected, as its metadata is now.
-  absl::StatusOr<Target*> Look(const std::string& name);
+  // Finds the target, or makes it: connected, as its metadata was at most `max_age` ago.
+  absl::StatusOr<Target*> Look(const std::string& name, std::chrono::milliseconds max_age);
   absl::StatusOr<Target*> Add(const std::string& name);
   // Reads the metadata anew and connects what is not connected.
   absl::Status Mend(Target& target);

@@ -142,6 +142,15 @@ BatchStatus RequestTable::Read(BatchId id) const {
   return Find(id) == batch ? status : unknown;
 }
 
+RequestProgress RequestTable::Progress(BatchId id, size_t request) const {
+  Batch* batch = Find(id);
+  if (batch == nullptr || request >= batch->requests.size())
+    return {.moved = 0, .left = UINT64_MAX};
+  const uint64_t left =
+      std::atomic_ref<uint64_t>(batch->left[request]).load(std::memory_order_acquire);
+  return {.moved = batch->requests[request].length - left, .left = left};
+}
+
 bool RequestTable::Wait(BatchId id, std::chrono::milliseconds timeout) const {
   Batch* batch = Find(id);
   if (batch == nullptr) return true;

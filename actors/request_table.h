@@ -32,9 +32,6 @@ struct Batch {
     const std::atomic_ref<uint64_t> word(left[request]);
     word.store(word.load(std::memory_order_relaxed) - count, std::memory_order_release);
   }
-  uint64_t BytesLeft(size_t request) {
-    return std::atomic_ref<uint64_t>(left[request]).load(std::memory_order_acquire);
-  }
   void SetRequests(std::span<const TransferRequest> all);
 
   // SubmitActor's.
@@ -81,6 +78,8 @@ class RequestTable {
   BatchId IdOf(uint32_t index) const;
 
   BatchStatus Read(BatchId id) const;  // a stale id reads as failed, kInvalidRequest
+  // A stale id, or a request that there is not, has nothing moved and everything left.
+  RequestProgress Progress(BatchId id, size_t request) const;
   // True once the batch is no longer pending, or the id is stale.
   bool Wait(BatchId id, std::chrono::milliseconds timeout) const;
   FreeResult Free(BatchId id);

@@ -66,6 +66,11 @@ struct BatchStatus {
   uint64_t relayed_bytes = 0;  // of those, bytes that went through another rank's NIC
 };
 
+struct RequestProgress {
+  uint64_t moved = 0;  // bytes known to be at the target
+  uint64_t left = 0;   // the others; 0: the request is complete
+};
+
 enum class SubmitResult : uint8_t { kOk, kTryAgain, kInvalid, kStopping };
 enum class FreeResult : uint8_t { kOk, kBusy, kUnknown };
 
@@ -87,6 +92,8 @@ class DataPath {
   virtual SubmitResult Submit(std::span<const TransferRequest> requests,
                               std::chrono::milliseconds timeout, BatchId* id) = 0;
   virtual BatchStatus Status(BatchId id) const = 0;
+  // Of one request of the batch, by its position; not while another thread may free the batch.
+  virtual RequestProgress Progress(BatchId id, size_t request) const = 0;
   // Blocks without spinning until the batch leaves kPending (true) or `timeout` passed (false).
   virtual bool Wait(BatchId id, std::chrono::milliseconds timeout) const = 0;
   // Asks for the end of the batch; the answer is its later state.

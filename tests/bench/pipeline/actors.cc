@@ -44,8 +44,10 @@ absl::StatusOr<std::unique_ptr<ActorGraph>> MakeGraph(const PipelineSite& site, 
       !ResolveLayout(config, DetectHostCores(), &layout, &error)) {
     return absl::InvalidArgumentError(error);
   }
-  auto graph =
-      ActorGraph::Build(std::move(config), layout, MakeCopyEngine(site.copies, kLaneCount));
+  auto graph = ActorGraph::Build(std::move(config), layout, MakeCopyEngine(site.copies, kLaneCount),
+                                 [directory = site.directory](const std::string& name) {
+                                   return LoadSimTarget(directory, name);
+                                 });
   if (graph.ok() && (*graph)->peer() == nullptr) {
     return absl::FailedPreconditionError((*graph)->config().pxn.off_reason);
   }

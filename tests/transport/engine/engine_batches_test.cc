@@ -1,0 +1,163 @@
+#include "transport/engine/engine_batches.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "tests/transport/engine/fake_data_path.h"
+
+namespace railhop {
+namespace {
+
+using std::chrono::milliseconds;
+
+class EngineBatchesTest : public testing::Test {
+ protected:
+  EngineError Submit(BatchHandle batch, std::initializer_list<uint64_t> lengths) {
+    std::vector<TransferRequest> requests;
+    for (const uint64_t length : lengths) requests.push_back({.target = 1, .length = length});
+    return batches_.Submit(batch, requests, milliseconds(0));
+  }
+  TransferState TaskState(BatchHandle batch, size_t task) {
+    EXPECT_EQ(batches_.TaskStatus(batch, task, &status_), EngineError::kOk);
+    return status_.state;
+  }
+  TransferState WholeState(BatchHandle batch) {
+    EXPECT_EQ(batches_.WholeStatus(batch, &status_), EngineError::kOk);
+    return status_.state;
+  }
+
+  FakeDataPath path_;
+  EngineBatches batches_{&path_};
+  TransferStatus status_;
+};
+
+TEST_F(EngineBatchesTest, TasksAreNumberedOverSubmissions) {
+  const BatchHandle batch = batches_.Allocate(3);
+  ASSERT_NE(batch, kNoBatch);
+  EXPECT_EQ(Submit(batch, {10, 20}), EngineError::kOk);
+  EXPECT_EQ(Submit(batch, {30, 40}), EngineError::kTooManyRequests) << "nothing of it is taken";
+  EXPECT_EQ(Submit(batch, {30}), EngineError::kOk);
+  EXPECT_EQ(path_.batches.size(), 2u);
+  path_.Land(1, 1);
+  path_.Land(2, 0);
+  EXPECT_EQ(TaskState(batch, 0), TransferState::kWaiting);
+  EXPECT_EQ(status_.transferred_bytes, 0u);
+  EXPECT_EQ(TaskState(batch, 1), TransferState::kCompleted);
+  EXPECT_EQ(status_.transferred_bytes, 20u);
+  EXPECT_EQ(TaskState(batch, 2), TransferState::kCompleted);
+  EXPECT_EQ(status_.transferred_bytes, 30u);
+  EXPECT_EQ(batches_.TaskStatus(batch, 3, &status_), EngineError::kInvalidArgument);
+}
+
+TEST_F(EngineBatchesTest, FailedIsShownOnlyWhenNothingCanLandAnyMore) {
+  const BatchHandle batch = batches_.Allocate(2);
+  Submit(batch, {10, 20});
+  path_.Land(1, 0);
+  EXPECT_EQ(TaskState(batch, 1), TransferState::kWaiting);
+  path_.End(1, BatchState::kTimeout);
+  EXPECT_EQ(TaskState(batch, 1), TransferState::kTimeout);
+  EXPECT_EQ(TaskState(batch, 0), TransferState::kCompleted) << "its bytes are there";
+  EXPECT_EQ(WholeState(batch), TransferState::kTimeout);
+  EXPECT_EQ(batches_.Free(batch), EngineError::kBatchBusy);
+  path_.End(1, BatchState::kFailed);
+  EXPECT_EQ(TaskState(batch, 1), TransferState::kFailed);
+  EXPECT_EQ(TaskState(batch, 0), TransferState::kCompleted);
+  EXPECT_EQ(WholeState(batch), TransferState::kFailed);
+  EXPECT_EQ(status_.transferred_bytes, 10u);
+}
+
+TEST_F(EngineBatchesTest, AWholeBatchWaitsForItsLastSubmission) {
+  const BatchHandle batch = batches_.Allocate(4);
+  for (int i = 0; i < 3; ++i) Submit(batch, {10});
+  path_.End(1, BatchState::kFailed);
+  path_.Land(2, 0);
+  path_.End(2, BatchState::kCompleted);
+  EXPECT_EQ(WholeState(batch), TransferState::kWaiting) << "not failed: the third still moves";
+  path_.End(3, BatchState::kCanceled);
+  EXPECT_EQ(WholeState(batch), TransferState::kFailed);
+}
+
+TEST_F(EngineBatchesTest, IsFreedOnlyOnceTheEndOfEveryTaskWasSeen) {
+  const BatchHandle batch = batches_.Allocate(2);
+  Submit(batch, {10, 20});
+  path_.Land(1, 0);
+  path_.Land(1, 1);
+  path_.End(1, BatchState::kCompleted);
+  EXPECT_EQ(batches_.Free(batch), EngineError::kBatchBusy);
+  TaskState(batch, 1);
+  EXPECT_EQ(batches_.Free(batch), EngineError::kBatchBusy);
+  TaskState(batch, 0);
+  EXPECT_EQ(batches_.Free(batch), EngineError::kOk);
+  EXPECT_TRUE(path_.batches.empty());
+  EXPECT_EQ(batches_.Free(batch), EngineError::kInvalidArgument);
+  EXPECT_EQ(Submit(batch, {1}), EngineError::kInvalidArgument);
+  EXPECT_EQ(batches_.WholeStatus(batch, &status_), EngineError::kInvalidArgument);
+}
+
+TEST_F(EngineBatchesTest, SeeingTheWholeIsSeeingEachTask) {
+  const BatchHandle batch = batches_.Allocate(2);
+  Submit(batch, {10, 20});
+  path_.End(1, BatchState::kFailed);
+  EXPECT_EQ(WholeState(batch), TransferState::kFailed);
+  EXPECT_EQ(batches_.Free(batch), EngineError::kOk);
+}
+
+TEST_F(EngineBatchesTest, AnEmptyBatchIsCompleteAndMayBeFreed) {
+  const BatchHandle batch = batches_.Allocate(0);
+  EXPECT_EQ(Submit(batch, {}), EngineError::kOk);
+  EXPECT_EQ(WholeState(batch), TransferState::kCompleted);
+  EXPECT_TRUE(batches_.Wait(batch, milliseconds(0)));
+  EXPECT_EQ(batches_.Free(batch), EngineError::kOk);
+}
+
+TEST_F(EngineBatchesTest, CancelReachesEachSubmission) {
+  const BatchHandle batch = batches_.Allocate(2);
+  Submit(batch, {10});
+  Submit(batch, {10});
+  EXPECT_FALSE(batches_.Wait(batch, milliseconds(0)));
+  EXPECT_EQ(batches_.Cancel(batch), EngineError::kOk);
+  EXPECT_TRUE(path_.batches[1].canceled && path_.batches[2].canceled);
+}
+
+TEST_F(EngineBatchesTest, AFullDataPathIsTheCallersAnswer) {
+  const BatchHandle batch = batches_.Allocate(2);
+  path_.answer = SubmitResult::kTryAgain;
+  EXPECT_EQ(Submit(batch, {10}), EngineError::kTooManyRequests);
+  path_.answer = SubmitResult::kOk;
+  EXPECT_EQ(Submit(batch, {10, 10}), EngineError::kOk) << "nothing was used up";
+}
+
+TEST_F(EngineBatchesTest, HandlesAreNeverZeroAndNeverGivenTwiceAtOnce) {
+  EXPECT_EQ(batches_.Allocate(EngineBatches::kMaxTasks + 1), kNoBatch);
+  std::set<BatchHandle> handles;
+  for (size_t i = 0; i < EngineBatches::kMaxBatches; ++i) handles.insert(batches_.Allocate(1));
+  EXPECT_EQ(handles.size(), EngineBatches::kMaxBatches);
+  EXPECT_FALSE(handles.contains(0));
+  EXPECT_FALSE(handles.contains(kNoBatch));
+  EXPECT_EQ(batches_.Allocate(1), kNoBatch);
+  EXPECT_EQ(batches_.Free(*handles.begin()), EngineError::kOk);
+  const BatchHandle anew = batches_.Allocate(1);
+  EXPECT_NE(anew, kNoBatch);
+  EXPECT_FALSE(handles.contains(anew)) << "a stale handle must be recognised";
+}
+
+TEST_F(EngineBatchesTest, ThreadsAllocateBesideEachOther) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this] {
+      for (int i = 0; i < 2000; ++i) {
+        const BatchHandle batch = batches_.Allocate(1);
+        TransferStatus status;
+        ASSERT_NE(batch, kNoBatch);
+        ASSERT_EQ(batches_.WholeStatus(batch, &status), EngineError::kOk);
+        ASSERT_EQ(batches_.Free(batch), EngineError::kOk);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace railhop

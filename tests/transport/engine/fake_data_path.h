@@ -1,0 +1,91 @@
+// A data path whose batches end when the test says so.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "transport/engine/data_path.h"
+
+namespace railhop {
+
+class FakeDataPath : public DataPath {
+ public:
+  struct Batch {
+    std::vector<TransferRequest> requests;
+    std::vector<uint64_t> left;
+    BatchStatus status;
+    bool canceled = false;
+  };
+
+  bool RegisterMemory(void* address, size_t length, std::string_view, std::string* error) override {
+    if (address == refused_memory) {
+      *error = "no such memory";
+      return false;
+    }
+    memory[address] = length;
+    return true;
+  }
+  bool UnregisterMemory(void* address, std::string* error) override {
+    if (busy_memory.contains(address)) {
+      *error = "in use";
+      return false;
+    }
+    return memory.erase(address) == 1;
+  }
+  SegmentId OpenSegment(std::string_view name, std::string* error) override {
+    ++opens;
+    if (name == unreachable) {
+      *error = "unreachable";
+      return 0;
+    }
+    return static_cast<SegmentId>(ids.try_emplace(std::string(name), ids.size() + 1).first->second);
+  }
+  SubmitResult Submit(std::span<const TransferRequest> requests, std::chrono::milliseconds timeout,
+                      BatchId* id) override {
+    if (answer != SubmitResult::kOk) return answer;
+    *id = {++last};
+    Batch& batch = batches[last];
+    batch.requests.assign(requests.begin(), requests.end());
+    for (const TransferRequest& request : requests) batch.left.push_back(request.length);
+    deadline = timeout;
+    return SubmitResult::kOk;
+  }
+  BatchStatus Status(BatchId id) const override { return batches.at(id.value).status; }
+  RequestProgress Progress(BatchId id, size_t request) const override {
+    const Batch& batch = batches.at(id.value);
+    return {.moved = batch.requests[request].length - batch.left[request],
+            .left = batch.left[request]};
+  }
+  bool Wait(BatchId id, std::chrono::milliseconds) const override {
+    return batches.at(id.value).status.state != BatchState::kPending;
+  }
+  void Cancel(BatchId id) override { batches.at(id.value).canceled = true; }
+  FreeResult Free(BatchId id) override {
+    const BatchState state = batches.at(id.value).status.state;
+    if (state == BatchState::kPending || state == BatchState::kTimeout) return FreeResult::kBusy;
+    batches.erase(id.value);
+    return FreeResult::kOk;
+  }
+
+  // --- The test
+  void Land(uint64_t id, size_t request) {
+    Batch& batch = batches.at(id);
+    batch.status.bytes += std::exchange(batch.left[request], 0);
+  }
+  void End(uint64_t id, BatchState state) { batches.at(id).status.state = state; }
+
+  std::map<void*, size_t> memory;
+  void* refused_memory = nullptr;
+  std::set<void*> busy_memory;
+  std::map<std::string, size_t> ids;
+  std::string unreachable = "nobody";
+  int opens = 0;
+  SubmitResult answer = SubmitResult::kOk;
+  uint64_t last = 0;
+  std::map<uint64_t, Batch> batches;
+  std::chrono::milliseconds deadline{0};
+};
+
+}  // namespace railhop

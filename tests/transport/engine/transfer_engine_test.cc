@@ -1,0 +1,196 @@
+// The engine over a data path, a metadata service and a segment that the test plays.
+#include "transport/engine/transfer_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/engine/fake_data_path.h"
+#include "transport/engine/local_segment.h"
+#include "transport/engine/segment_directory.h"
+
+namespace railhop {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr uint64_t kTarget = 0x10000;
+
+void* At(uint64_t address) {
+  return reinterpret_cast<void*>(address);
+}
+
+class FakeMetadata final : public Metadata {
+ public:
+  absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name) override {
+    ++fetches;
+    const auto found = segments.find(name);
+    if (found == segments.end()) return absl::UnavailableError("nobody listens at " + name);
+    return found->second;
+  }
+  absl::Status Notify(const std::string& name, const Notification& notification) override {
+    sent.emplace_back(name, notification.message);
+    return absl::OkStatus();
+  }
+  absl::Status Probe(const std::string& name) override {
+    return segments.contains(name) ? absl::OkStatus() : absl::UnavailableError("no answer");
+  }
+
+  std::map<std::string, SegmentDescriptor> segments;
+  std::vector<std::pair<std::string, std::string>> sent;
+  int fetches = 0;
+};
+
+class FakeSegment final : public LocalSegment {
+ public:
+  const std::string& name() const override { return name_; }
+  absl::Status Add(void* address, size_t, std::string_view) override {
+    if (address == refused) return absl::ResourceExhaustedError("no room");
+    lent.insert(address);
+    return absl::OkStatus();
+  }
+  absl::Status Remove(void* address) override {
+    lent.erase(address);
+    return absl::OkStatus();
+  }
+  std::vector<Notification> TakeNotifications() override { return {}; }
+
+  std::set<void*> lent;
+  void* refused = nullptr;
+
+ private:
+  std::string name_ = "here:1";
+};
+
+class TransferEngineTest : public testing::Test {
+ protected:
+  TransferEngineTest() {
+    auto path = std::make_unique<FakeDataPath>();
+    auto metadata = std::make_unique<FakeMetadata>();
+    auto segment = std::make_unique<FakeSegment>();
+    path_ = path.get();
+    metadata_ = metadata.get();
+    segment_ = segment.get();
+    Publish("peer:1", {{kTarget, 1000}});
+    directory_ = std::make_shared<SegmentDirectory>("here:1", std::move(metadata));
+    engine_ = std::make_unique<TransferEngine>(std::move(path), directory_, std::move(segment));
+  }
+
+  void Publish(const std::string& name, std::vector<std::pair<uint64_t, uint64_t>> buffers) {
+    SegmentDescriptor descriptor;
+    descriptor.name = name;
+    descriptor.tcp_data_port = 4711;
+    for (const auto& [address, length] : buffers) {
+      SegmentBuffer& buffer = descriptor.buffers.emplace_back();
+      buffer.name = name;
+      buffer.address = address;
+      buffer.length = length;
+    }
+    metadata_->segments[name] = descriptor;
+  }
+  EngineError SubmitOne(SegmentHandle target, uint64_t address, uint64_t length) {
+    const BatchHandle batch = engine_->AllocateBatch(1);
+    const TransferTask task{
+        .source = At(0x5000), .target = target, .target_address = address, .length = length};
+    return engine_->Submit(batch, {&task, 1});
+  }
+
+  FakeDataPath* path_;
+  FakeMetadata* metadata_;
+  FakeSegment* segment_;
+  std::shared_ptr<SegmentDirectory> directory_;
+  std::unique_ptr<TransferEngine> engine_;
+};
+
+TEST_F(TransferEngineTest, RegistersWithTheDataPathAndLendsToPeers) {
+  EXPECT_EQ(engine_->RegisterMemory(At(4096), 100, "cpu:0"), EngineError::kOk);
+  EXPECT_EQ(engine_->RegisterMemory(At(4100), 1, "cpu:0"), EngineError::kAddressOverlapped);
+  EXPECT_EQ(engine_->RegisterMemory(At(8192), 0, "cpu:0"), EngineError::kInvalidArgument);
+  EXPECT_EQ(path_->memory.size(), 1u);
+  EXPECT_EQ(segment_->lent.size(), 1u);
+  EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kOk);
+  EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kAddressNotRegistered);
+  EXPECT_THAT(path_->memory, IsEmpty());
+  EXPECT_THAT(segment_->lent, IsEmpty());
+}
+
+TEST_F(TransferEngineTest, ABatchOfRegistrationsThatFailsInTheMiddleLeavesNothing) {
+  segment_->refused = At(8192);
+  const std::vector<BufferEntry> entries{{At(4096), 10}, {At(8192), 10}, {At(12288), 10}};
+  EXPECT_EQ(engine_->RegisterMemoryBatch(entries, "*"), EngineError::kMemory);
+  EXPECT_THAT(TransferEngine::last_error(), HasSubstr("no room"));
+  EXPECT_THAT(path_->memory, IsEmpty());
+  EXPECT_THAT(segment_->lent, IsEmpty());
+  segment_->refused = nullptr;
+  EXPECT_EQ(engine_->RegisterMemoryBatch(entries, "*"), EngineError::kOk);
+}
+
+TEST_F(TransferEngineTest, MemoryThatIsInUseStaysRegistered) {
+  ASSERT_EQ(engine_->RegisterMemory(At(4096), 100, "*"), EngineError::kOk);
+  path_->busy_memory.insert(At(4096));
+  EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kContext);
+  EXPECT_EQ(engine_->RegisterMemory(At(4096), 1, "*"), EngineError::kAddressOverlapped);
+  path_->busy_memory.clear();
+  EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kOk);
+}
+
+TEST_F(TransferEngineTest, OpensASegmentOnceAndItsOwnIsTheLocalOne) {
+  const SegmentHandle peer = engine_->OpenSegment("peer:1");
+  ASSERT_NE(peer, kNoSegment);
+  EXPECT_NE(peer, kLocalSegment);
+  EXPECT_EQ(engine_->OpenSegment("/peer:1"), peer);
+  EXPECT_EQ(metadata_->fetches, 1);
+  EXPECT_EQ(engine_->OpenSegment("here:1"), kLocalSegment);
+  EXPECT_EQ(engine_->OpenSegment("nobody:1"), kNoSegment);
+  EXPECT_THAT(TransferEngine::last_error(), HasSubstr("nobody:1"));
+  EXPECT_EQ(engine_->FirstBufferAddress(peer), kTarget);
+  EXPECT_EQ(engine_->FirstBufferAddress(12345), 0u);
+}
+
+TEST_F(TransferEngineTest, ATargetIsOpenedInTheDataPathAtItsFirstUse) {
+  const SegmentHandle peer = engine_->OpenSegment("peer:1");
+  EXPECT_EQ(path_->opens, 0);
+  EXPECT_EQ(SubmitOne(peer, kTarget, 10), EngineError::kOk);
+  EXPECT_EQ(SubmitOne(peer, kTarget + 990, 10), EngineError::kOk);
+  EXPECT_EQ(path_->opens, 1);
+  EXPECT_EQ(path_->batches[1].requests[0].target, 1u);
+  EXPECT_EQ(SubmitOne(777, kTarget, 10), EngineError::kInvalidArgument);
+}
+
+TEST_F(TransferEngineTest, AnUnknownAddressHasTheMetadataReadAnew) {
+  const SegmentHandle peer = engine_->OpenSegment("peer:1");
+  ASSERT_EQ(SubmitOne(peer, kTarget, 10), EngineError::kOk);
+  Publish("peer:1", {{kTarget, 1000}, {kTarget + 1000, 500}});
+  EXPECT_EQ(SubmitOne(peer, kTarget + 900, 300), EngineError::kOk) << "over two neighbours";
+  EXPECT_EQ(path_->opens, 2) << "the data path must hear of it";
+  EXPECT_EQ(metadata_->fetches, 2);
+}
+
+TEST_F(TransferEngineTest, WhatIsNotThereFailsAsATaskAndDoesNotFloodThePeer) {
+  const SegmentHandle peer = engine_->OpenSegment("peer:1");
+  ASSERT_EQ(SubmitOne(peer, kTarget, 10), EngineError::kOk);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(SubmitOne(peer, kTarget + 2000, 1), EngineError::kOk);
+  EXPECT_EQ(path_->opens, 1);
+  EXPECT_EQ(path_->batches.size(), 4u);
+  EXPECT_EQ(metadata_->fetches, 2) << "once in vain is enough for a while";
+}
+
+TEST_F(TransferEngineTest, AnUnreachableTargetFailsItsTasksNotTheCall) {
+  Publish("nobody", {{kTarget, 1000}});
+  const SegmentHandle peer = engine_->OpenSegment("nobody");
+  EXPECT_EQ(SubmitOne(peer, kTarget, 10), EngineError::kOk);
+  EXPECT_EQ(path_->batches[1].requests[0].target, 0u) << "which the data path does not know";
+}
+
+TEST_F(TransferEngineTest, WordsGoToTheSegmentsOwner) {
+  const SegmentHandle peer = engine_->OpenSegment("peer:1");
+  EXPECT_EQ(engine_->NotifySegment(peer, {"a", "done"}), EngineError::kOk);
+  ASSERT_EQ(metadata_->sent.size(), 1u);
+  EXPECT_EQ(metadata_->sent[0], std::make_pair(std::string("peer:1"), std::string("done")));
+  EXPECT_EQ(engine_->NotifySegment(99, {"a", "b"}), EngineError::kInvalidArgument);
+  EXPECT_EQ(engine_->Probe("peer:1"), EngineError::kOk);
+  EXPECT_EQ(engine_->Probe("gone:1"), EngineError::kSocket);
+}
+
+}  // namespace
+}  // namespace railhop

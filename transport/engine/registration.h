@@ -1,0 +1,40 @@
+// Which ranges an engine has registered, or is about to: so that no two overlap, also not two that
+// are being registered at the same time.
+//
+// Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+
+#include "transport/engine/engine_error.h"
+#include "transport/engine/transfer_engine.h"
+
+namespace railhop {
+
+class RegistrationTable {
+ public:
+  // All of the entries, or none: kInvalidArgument for one that is empty or wraps,
+  // kAddressOverlapped for one that overlaps another or what is here. Neighbours are allowed.
+  EngineError Reserve(std::span<const BufferEntry> entries);
+  // kAddressNotRegistered: no range begins there, or another thread is releasing it.
+  EngineError BeginRelease(void* address);
+  void EndRelease(void* address);
+  // The release was refused: the range stays.
+  void KeepAfterAll(void* address);
+
+ private:
+  struct Range {
+    uint64_t length = 0;
+    bool releasing = false;
+  };
+  bool IsFree(uint64_t address, uint64_t length) const;
+
+  std::mutex mutex_;
+  std::map<uint64_t, Range> ranges_;  // by address
+};
+
+}  // namespace railhop

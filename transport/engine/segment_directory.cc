@@ -1,0 +1,151 @@
+#include "transport/engine/segment_directory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/engine/host_port.h"
+#include "transport/fabric/tcp/tcp_target.h"
+
+namespace railhop {
+namespace {
+
+using std::chrono::steady_clock;
+
+// How the target's data is reached: the host that its metadata was asked from, and its data port.
+absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor) {
+  if (descriptor.protocol != SegmentProtocol::kTcp) {
+    return absl::UnimplementedError(fmt::format(
+        "segment {} is reached by \"{}\", which this engine does not speak; start both with the "
+        "protocol \"tcp\"",
+        descriptor.name, SegmentProtocolName(descriptor.protocol)));
+  }
+  if (descriptor.tcp_data_port == 0) {
+    return absl::UnavailableError(
+        fmt::format("segment {} has no TCP data port (yet)", descriptor.name));
+  }
+  const absl::StatusOr<HostPort> address = ParseHostPort(descriptor.name);
+  if (!address.ok()) return address.status();
+  TargetInfo info;
+  info.name = descriptor.name;
+  info.kind = kTcpFabricKind;
+  for (const SegmentBuffer& buffer : descriptor.buffers) {
+    RemoteBuffer& known = info.buffers.emplace_back();
+    known.address = buffer.address;
+    known.length = buffer.length;
+  }
+  info.connection = FormatTcpTarget({.host = address->host,
+                                     .port = descriptor.tcp_data_port,
+                                     .version = descriptor.tcp_proto_version >= 2 ? 2 : 1});
+  return info;
+}
+
+}  // namespace
+
+SegmentView::SegmentView(SegmentDescriptor descriptor, steady_clock::time_point read_at)
+    : descriptor_(std::move(descriptor)), read_at_(read_at) {
+  for (const SegmentBuffer& buffer : descriptor_.buffers) {
+    ranges_.push_back({buffer.address, buffer.address + buffer.length});
+  }
+  std::sort(ranges_.begin(), ranges_.end(),
+            [](const Range& a, const Range& b) { return a.first < b.first; });
+  std::vector<Range> merged;
+  for (const Range& range : ranges_) {
+    if (!merged.empty() && range.first <= merged.back().end) {
+      merged.back().end = std::max(merged.back().end, range.end);
+    } else {
+      merged.push_back(range);
+    }
+  }
+  ranges_ = std::move(merged);
+}
+
+bool SegmentView::Covers(uint64_t address, uint64_t length) const {
+  auto after =
+      std::upper_bound(ranges_.begin(), ranges_.end(), address,
+                       [](uint64_t wanted, const Range& range) { return wanted < range.first; });
+  if (after == ranges_.begin()) return false;
+  const Range& range = *--after;
+  return address < range.end && length <= range.end - address;
+}
+
+SegmentDirectory::SegmentDirectory(std::string own_name, std::unique_ptr<Metadata> metadata)
+    : own_name_(std::move(own_name)), metadata_(std::move(metadata)) {
+  segments_[kLocalSegment] = std::make_unique<Segment>();
+  segments_[kLocalSegment]->name = own_name_;
+  by_name_.emplace(own_name_, kLocalSegment);
+}
+
+absl::StatusOr<std::shared_ptr<const SegmentView>> SegmentDirectory::Read(const std::string& name) {
+  absl::StatusOr<SegmentDescriptor> descriptor = metadata_->Fetch(name);
+  if (!descriptor.ok()) return descriptor.status();
+  return std::make_shared<const SegmentView>(*std::move(descriptor), steady_clock::now());
+}
+
+absl::StatusOr<SegmentHandle> SegmentDirectory::Open(std::string name) {
+  if (name.starts_with('/')) name.erase(0, 1);
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = by_name_.find(name);
+    if (known != by_name_.end()) return known->second;
+  }
+  auto view = Read(name);
+  if (!view.ok()) return view.status();
+  const std::lock_guard lock(mutex_);
+  const auto known = by_name_.find(name);  // another thread may have been quicker
+  if (known != by_name_.end()) return known->second;
+  const size_t handle = count_.load(std::memory_order_relaxed);
+  if (handle == kMaxSegments) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "segment {} is not opened: this engine has {} segments open, which is the limit "
+        "for its life",
+        name, kMaxSegments));
+  }
+  segments_[handle] = std::make_unique<Segment>();
+  segments_[handle]->name = name;
+  segments_[handle]->view_ = *std::move(view);
+  by_name_.emplace(std::move(name), handle);
+  count_.store(handle + 1, std::memory_order_release);
+  return handle;
+}
+
+SegmentDirectory::Segment* SegmentDirectory::Find(SegmentHandle handle) {
+  return handle < size() ? segments_[handle].get() : nullptr;
+}
+
+SegmentDirectory::Segment* SegmentDirectory::FindByName(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto known = by_name_.find(name);
+  return known == by_name_.end() ? nullptr : segments_[known->second].get();
+}
+
+absl::Status SegmentDirectory::Refresh(Segment& segment, std::chrono::milliseconds max_age) {
+  const auto view = segment.view();
+  if (view != nullptr && steady_clock::now() - view->read_at() < max_age) return absl::OkStatus();
+  auto anew = Read(segment.name);
+  if (!anew.ok()) return anew.status();
+  std::atomic_store_explicit(&segment.view_, *std::move(anew), std::memory_order_release);
+  return absl::OkStatus();
+}
+
+bool SegmentDirectory::Look(Segment& segment, uint64_t address, uint64_t length) {
+  if (steady_clock::now() - segment.in_vain_.load() < kInVain) return false;
+  Refresh(segment, std::chrono::milliseconds(0)).IgnoreError();
+  if (segment.view()->Covers(address, length)) return true;
+  segment.in_vain_.store(steady_clock::now());
+  return false;
+}
+
+absl::StatusOr<TargetInfo> SegmentDirectory::Resolve(const std::string& name) {
+  Segment* segment = FindByName(name);
+  if (segment == nullptr) {
+    const absl::StatusOr<SegmentHandle> opened = Open(name);
+    if (!opened.ok()) return opened.status();
+    segment = Find(*opened);
+  }
+  if (absl::Status status = Refresh(*segment, kFresh); !status.ok()) return status;
+  return MakeTargetInfo(segment->view()->descriptor());
+}
+
+}  // namespace railhop

@@ -1,0 +1,264 @@
+#include "transport/engine/transfer_engine.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "transport/engine/engine_batches.h"
+#include "transport/engine/local_segment.h"
+#include "transport/engine/registration.h"
+#include "transport/engine/segment_directory.h"
+
+namespace railhop {
+namespace {
+
+using std::chrono::milliseconds;
+
+thread_local std::string last_error_text;
+
+EngineError Fail(EngineError error, std::string text) {
+  last_error_text = std::move(text);
+  return error;
+}
+
+// Of something that was asked from a peer (handshake_client.h).
+EngineError FromPeer(const absl::Status& status) {
+  if (status.ok()) return EngineError::kOk;
+  last_error_text = std::string(status.message());
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+      return EngineError::kDns;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return EngineError::kSocket;
+    case absl::StatusCode::kInvalidArgument:
+      return EngineError::kMalformedJson;
+    case absl::StatusCode::kUnimplemented:
+      return EngineError::kNotSupportedTransport;
+    default:
+      return EngineError::kMetadata;
+  }
+}
+
+EngineError FromLocalSegment(const absl::Status& status) {
+  if (status.ok()) return EngineError::kOk;
+  return Fail(EngineError::kMemory, std::string(status.message()));
+}
+
+}  // namespace
+
+const std::string& TransferEngine::last_error() {
+  return last_error_text;
+}
+
+TransferEngine::TransferEngine(std::unique_ptr<DataPath> data_path,
+                               std::shared_ptr<SegmentDirectory> directory,
+                               std::unique_ptr<LocalSegment> local)
+    : directory_(std::move(directory)),
+      local_(std::move(local)),
+      data_path_(std::move(data_path)),
+      memory_(std::make_unique<RegistrationTable>()),
+      batches_(std::make_unique<EngineBatches>(data_path_.get())) {}
+
+TransferEngine::~TransferEngine() = default;
+
+const std::string& TransferEngine::name() const {
+  return local_->name();
+}
+
+// --- Memory
+
+EngineError TransferEngine::RegisterMemory(void* address, size_t length,
+                                           std::string_view location) {
+  const BufferEntry entry{address, length};
+  return RegisterMemoryBatch({&entry, 1}, location);
+}
+
+// The data path first: memory that cannot be sent from is not offered to peers either.
+EngineError TransferEngine::Register(const BufferEntry& entry, std::string_view location) {
+  std::string error;
+  if (!data_path_->RegisterMemory(entry.address, entry.length, location, &error)) {
+    return Fail(EngineError::kContext, std::move(error));
+  }
+  const EngineError added = FromLocalSegment(local_->Add(entry.address, entry.length, location));
+  if (added != EngineError::kOk) data_path_->UnregisterMemory(entry.address, &error);
+  return added;
+}
+
+EngineError TransferEngine::Unregister(void* address) {
+  if (const EngineError gone = FromLocalSegment(local_->Remove(address));
+      gone != EngineError::kOk) {
+    return gone;
+  }
+  std::string error;
+  if (data_path_->UnregisterMemory(address, &error)) return EngineError::kOk;
+  return Fail(EngineError::kContext, std::move(error));
+}
+
+EngineError TransferEngine::RegisterMemoryBatch(std::span<const BufferEntry> entries,
+                                                std::string_view location) {
+  if (const EngineError error = memory_->Reserve(entries); error != EngineError::kOk) {
+    return Fail(error, error == EngineError::kInvalidArgument
+                           ? "a range to register is empty, at address 0, or wraps"
+                           : "a range to register overlaps one that is registered already, or "
+                             "another one of the same call");
+  }
+  size_t done = 0;
+  EngineError error = EngineError::kOk;
+  while (done < entries.size()) {
+    error = Register(entries[done], location);
+    if (error != EngineError::kOk) break;
+    ++done;
+  }
+  if (error == EngineError::kOk) return error;
+  std::string what = last_error_text;  // undoing must not say something else
+  for (size_t i = 0; i < done; ++i) Unregister(entries[i].address);
+  for (const BufferEntry& entry : entries) memory_->EndRelease(entry.address);
+  return Fail(error, std::move(what));
+}
+
+EngineError TransferEngine::UnregisterMemory(void* address) {
+  if (const EngineError error = memory_->BeginRelease(address); error != EngineError::kOk) {
+    return Fail(error, "no registered range begins at the address to unregister");
+  }
+  const EngineError error = Unregister(address);
+  if (error == EngineError::kOk) {
+    memory_->EndRelease(address);
+  } else {
+    memory_->KeepAfterAll(address);
+  }
+  return error;
+}
+
+// Goes on after an error, which is returned in the end: what can be let go of is.
+EngineError TransferEngine::UnregisterMemoryBatch(std::span<void* const> addresses) {
+  EngineError first = EngineError::kOk;
+  std::string what;
+  for (void* const address : addresses) {
+    const EngineError error = UnregisterMemory(address);
+    if (error == EngineError::kOk || first != EngineError::kOk) continue;
+    first = error;
+    what = last_error_text;
+  }
+  return first == EngineError::kOk ? first : Fail(first, std::move(what));
+}
+
+// --- Segments
+
+SegmentHandle TransferEngine::OpenSegment(std::string_view name) {
+  const absl::StatusOr<SegmentHandle> handle = directory_->Open(std::string(name));
+  if (handle.ok()) return *handle;
+  FromPeer(handle.status());
+  return kNoSegment;
+}
+
+uint64_t TransferEngine::FirstBufferAddress(SegmentHandle handle) {
+  SegmentDirectory::Segment* const segment = directory_->Find(handle);
+  if (segment == nullptr) return 0;
+  if (FromPeer(directory_->Refresh(*segment, milliseconds(0))) != EngineError::kOk) return 0;
+  const auto& buffers = segment->view()->descriptor().buffers;
+  return buffers.empty() ? 0 : buffers.front().address;
+}
+
+EngineError TransferEngine::RefreshSegments() {
+  EngineError first = EngineError::kOk;
+  for (SegmentHandle handle = 0; handle < directory_->size(); ++handle) {
+    SegmentDirectory::Segment& segment = *directory_->Find(handle);
+    const EngineError error = FromPeer(directory_->Refresh(segment, milliseconds(0)));
+    if (first == EngineError::kOk) first = error;
+  }
+  return first;
+}
+
+// --- Batches
+
+BatchHandle TransferEngine::AllocateBatch(size_t capacity) {
+  return batches_->Allocate(capacity);
+}
+
+// Opens the target in the data path at its first use, and reads its metadata anew if it does not
+// know the address: the peer may have registered more since.
+EngineError TransferEngine::Prepare(const TransferTask& task, SegmentId* id) {
+  SegmentDirectory::Segment* const segment = directory_->Find(task.target);
+  if (segment == nullptr) {
+    return Fail(EngineError::kInvalidArgument, "a task names a segment that was not opened");
+  }
+  *id = segment->id.load(std::memory_order_acquire);
+  const auto view = segment->view();
+  const bool known =
+      task.length == 0 || view == nullptr || view->Covers(task.target_address, task.length);
+  if (*id != 0 && known) return EngineError::kOk;
+  // What stays unknown fails as a task, not as a call.
+  const bool news = !known && directory_->Look(*segment, task.target_address, task.length);
+  if (*id != 0 && !news) return EngineError::kOk;
+  std::string error;
+  *id = data_path_->OpenSegment(segment->name, &error);
+  if (*id == 0) return Fail(EngineError::kEndpoint, std::move(error));
+  segment->id.store(*id, std::memory_order_release);
+  return EngineError::kOk;
+}
+
+EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTask> tasks,
+                                   milliseconds deadline) {
+  std::vector<TransferRequest> requests;
+  requests.reserve(tasks.size());
+  for (const TransferTask& task : tasks) {
+    SegmentId id = 0;
+    const EngineError error = Prepare(task, &id);
+    // A target that cannot be reached now fails its tasks, as upstream; a wrong handle the call.
+    if (error == EngineError::kInvalidArgument) return error;
+    requests.push_back({.opcode = task.opcode,
+                        .source = task.source,
+                        .target = id,
+                        .target_address = task.target_address,
+                        .length = task.length});
+  }
+  const EngineError error = batches_->Submit(batch, requests, deadline);
+  if (error == EngineError::kOk) return error;
+  return Fail(error, error == EngineError::kTooManyRequests
+                         ? "the batch has no room for so many tasks, or too many batches are "
+                           "under way: free some, or allocate a larger one"
+                         : "no such batch, or the engine is stopping");
+}
+
+EngineError TransferEngine::TaskStatus(BatchHandle batch, size_t task, TransferStatus* status) {
+  return batches_->TaskStatus(batch, task, status);
+}
+
+EngineError TransferEngine::BatchStatus(BatchHandle batch, TransferStatus* status) {
+  return batches_->WholeStatus(batch, status);
+}
+
+bool TransferEngine::Wait(BatchHandle batch, milliseconds timeout) {
+  return batches_->Wait(batch, timeout);
+}
+
+EngineError TransferEngine::Cancel(BatchHandle batch) {
+  return batches_->Cancel(batch);
+}
+
+EngineError TransferEngine::FreeBatch(BatchHandle batch) {
+  return batches_->Free(batch);
+}
+
+// --- Words between engines
+
+EngineError TransferEngine::Notify(std::string_view segment_name,
+                                   const Notification& notification) {
+  return FromPeer(directory_->metadata().Notify(std::string(segment_name), notification));
+}
+
+EngineError TransferEngine::NotifySegment(SegmentHandle handle, const Notification& notification) {
+  const SegmentDirectory::Segment* const segment = directory_->Find(handle);
+  if (segment != nullptr) return Notify(segment->name, notification);
+  return Fail(EngineError::kInvalidArgument, "a notification for a segment that was not opened");
+}
+
+std::vector<Notification> TransferEngine::TakeNotifications() {
+  return local_->TakeNotifications();
+}
+
+EngineError TransferEngine::Probe(std::string_view segment_name) {
+  return FromPeer(directory_->metadata().Probe(std::string(segment_name)));
+}
+
+}  // namespace railhop
