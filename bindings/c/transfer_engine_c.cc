@@ -1,0 +1,274 @@
+#include "bindings/c/transfer_engine_c.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "actors/bootstrap.h"
+#include "runtime/log.h"
+
+using railhop::BatchHandle;
+using railhop::BufferEntry;
+using railhop::EngineError;
+using railhop::Log;
+using railhop::LogLevel;
+using railhop::Notification;
+using railhop::SegmentHandle;
+using railhop::TransferEngine;
+using railhop::TransferTask;
+
+namespace {
+
+// What the C interface keeps beside an engine: notifications that wait for their batch.
+struct Engine {
+  struct Pending {
+    SegmentHandle target = 0;
+    Notification notification;
+  };
+  std::unique_ptr<TransferEngine> engine;
+  std::mutex mutex;
+  std::map<BatchHandle, Pending> pending;
+};
+
+Engine& Of(transfer_engine_t engine) {
+  return *static_cast<Engine*>(engine);
+}
+
+const char* OrEmpty(const char* text) {
+  return text == nullptr ? "" : text;
+}
+
+int Code(EngineError error) {
+  return static_cast<int>(error);
+}
+
+int Say(const char* what, EngineError error) {
+  if (error != EngineError::kOk) {
+    Log(LogLevel::kWarning, fmt::format("{}: {}", what, TransferEngine::last_error()));
+  }
+  return Code(error);
+}
+
+bool MakeTasks(const transfer_request* entries, size_t count, std::vector<TransferTask>* tasks) {
+  tasks->reserve(count);
+  for (const transfer_request& entry : std::span(entries, count)) {
+    if (entry.target_id < 0 || (entry.opcode != OPCODE_READ && entry.opcode != OPCODE_WRITE)) {
+      return false;
+    }
+    tasks->push_back(
+        {.opcode = entry.opcode == OPCODE_WRITE ? railhop::Opcode::kWrite : railhop::Opcode::kRead,
+         .source = entry.source,
+         .target = static_cast<SegmentHandle>(entry.target_id),
+         .target_address = entry.target_offset,
+         .length = entry.length});
+  }
+  return true;
+}
+
+int CopyText(const std::string& text, char* buffer, size_t size) {
+  if (size == 0) return Code(EngineError::kInvalidArgument);
+  const size_t length = std::min(text.size(), size - 1);
+  std::memcpy(buffer, text.data(), length);
+  buffer[length] = 0;
+  return static_cast<int>(length);
+}
+
+// Once its batch was seen completed.
+void SendPending(Engine& engine, BatchHandle batch) {
+  Engine::Pending pending;
+  {
+    const std::lock_guard lock(engine.mutex);
+    const auto found = engine.pending.find(batch);
+    if (found == engine.pending.end()) return;
+    railhop::TransferStatus status;
+    engine.engine->BatchStatus(batch, &status);
+    if (!railhop::HasEnded(status.state)) return;
+    pending = std::move(found->second);
+    engine.pending.erase(found);
+    if (status.state != railhop::TransferState::kCompleted) return;
+  }
+  Say("notification", engine.engine->NotifySegment(pending.target, pending.notification));
+}
+
+}  // namespace
+
+transfer_engine_t createTransferEngine(const char* metadata_conn_string,
+                                       const char* local_server_name, const char*, uint64_t, int) {
+  auto made = std::make_unique<Engine>();
+  railhop::EngineOptions options;
+  options.host = OrEmpty(local_server_name);
+  options.metadata = OrEmpty(metadata_conn_string);
+  std::string error;
+  made->engine = railhop::MakeTransferEngine(options, &error);
+  if (made->engine != nullptr) return made.release();
+  Log(LogLevel::kError, "createTransferEngine: " + error);
+  return nullptr;
+}
+
+void destroyTransferEngine(transfer_engine_t engine) {
+  delete static_cast<Engine*>(engine);
+}
+
+int discoverTopology(transfer_engine_t) {
+  return 0;
+}
+
+int getLocalIpAndPort(transfer_engine_t engine, char* buf_out, size_t buf_len) {
+  if (Of(engine).engine->name().size() >= buf_len) return Code(EngineError::kInvalidArgument);
+  CopyText(Of(engine).engine->name(), buf_out, buf_len);
+  return 0;
+}
+
+transport_t installTransport(transfer_engine_t engine, const char* proto, void**) {
+  return std::strcmp(OrEmpty(proto), "tcp") == 0 ? engine : nullptr;
+}
+
+int uninstallTransport(transfer_engine_t, const char*) {
+  return 0;
+}
+
+segment_id_t openSegment(transfer_engine_t engine, const char* segment_name) {
+  const SegmentHandle handle = Of(engine).engine->OpenSegment(OrEmpty(segment_name));
+  if (handle != railhop::kNoSegment) return static_cast<segment_id_t>(handle);
+  Log(LogLevel::kWarning,
+      fmt::format("openSegment {}: {}", OrEmpty(segment_name), TransferEngine::last_error()));
+  return -1;
+}
+
+segment_id_t openSegmentNoCache(transfer_engine_t engine, const char* segment_name) {
+  const segment_id_t id = openSegment(engine, segment_name);
+  if (id > 0) Of(engine).engine->FirstBufferAddress(static_cast<SegmentHandle>(id));
+  return id;
+}
+
+int closeSegment(transfer_engine_t, segment_id_t) {
+  return 0;
+}
+
+int removeLocalSegment(transfer_engine_t, const char*) {
+  return 0;
+}
+
+int warmupEfaSegment(transfer_engine_t, const char*) {
+  return 0;
+}
+
+int syncSegmentCache(transfer_engine_t engine) {
+  return Say("syncSegmentCache", Of(engine).engine->RefreshSegments());
+}
+
+int registerLocalMemory(transfer_engine_t engine, void* addr, size_t length, const char* location,
+                        int) {
+  return -Say("registerLocalMemory",
+              Of(engine).engine->RegisterMemory(addr, length, OrEmpty(location)));
+}
+
+int unregisterLocalMemory(transfer_engine_t engine, void* addr) {
+  return -Say("unregisterLocalMemory", Of(engine).engine->UnregisterMemory(addr));
+}
+
+int registerLocalMemoryBatch(transfer_engine_t engine, buffer_entry_t* buffer_list,
+                             size_t buffer_len, const char* location) {
+  std::vector<BufferEntry> entries;
+  for (const buffer_entry& entry : std::span(buffer_list, buffer_len)) {
+    entries.push_back({entry.addr, entry.length});
+  }
+  return -Say("registerLocalMemoryBatch",
+              Of(engine).engine->RegisterMemoryBatch(entries, OrEmpty(location)));
+}
+
+int unregisterLocalMemoryBatch(transfer_engine_t engine, void** addr_list, size_t addr_len) {
+  return -Say("unregisterLocalMemoryBatch",
+              Of(engine).engine->UnregisterMemoryBatch(std::span(addr_list, addr_len)));
+}
+
+batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size) {
+  return Of(engine).engine->AllocateBatch(batch_size);
+}
+
+int submitTransfer(transfer_engine_t engine, batch_id_t batch_id, struct transfer_request* entries,
+                   size_t count) {
+  std::vector<TransferTask> tasks;
+  if (!MakeTasks(entries, count, &tasks)) return Code(EngineError::kInvalidArgument);
+  return Say("submitTransfer", Of(engine).engine->Submit(batch_id, tasks));
+}
+
+int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
+                             struct transfer_request* entries, size_t count,
+                             notify_msg_t notify_msg) {
+  if (count == 0) return Code(EngineError::kInvalidArgument);
+  {
+    const std::lock_guard lock(Of(engine).mutex);
+    Of(engine).pending[batch_id] = {
+        .target = static_cast<SegmentHandle>(entries[0].target_id),
+        .notification = {OrEmpty(notify_msg.name), OrEmpty(notify_msg.msg)}};
+  }
+  const int code = submitTransfer(engine, batch_id, entries, count);
+  if (code == 0) return code;
+  const std::lock_guard lock(Of(engine).mutex);
+  Of(engine).pending.erase(batch_id);
+  return code;
+}
+
+int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
+                      struct transfer_status* status) {
+  railhop::TransferStatus found;
+  const EngineError error = Of(engine).engine->TaskStatus(batch_id, task_id, &found);
+  if (error != EngineError::kOk) return Code(error);
+  *status = {.status = static_cast<int>(found.state), .transferred_bytes = found.transferred_bytes};
+  if (railhop::HasEnded(found.state)) SendPending(Of(engine), batch_id);
+  return 0;
+}
+
+int freeBatchID(transfer_engine_t engine, batch_id_t batch_id) {
+  const EngineError error = Of(engine).engine->FreeBatch(batch_id);
+  if (error != EngineError::kOk) return Code(error);
+  const std::lock_guard lock(Of(engine).mutex);
+  Of(engine).pending.erase(batch_id);
+  return 0;
+}
+
+notify_msg_t* getNotifsFromEngine(transfer_engine_t engine, int* size) {
+  const std::vector<Notification> taken = Of(engine).engine->TakeNotifications();
+  *size = static_cast<int>(taken.size());
+  if (taken.empty()) return nullptr;
+  auto* messages = static_cast<notify_msg_t*>(std::malloc(taken.size() * sizeof(notify_msg_t)));
+  for (size_t i = 0; i < taken.size(); ++i) {
+    messages[i] = {strdup(taken[i].name.c_str()), strdup(taken[i].message.c_str())};
+  }
+  return messages;
+}
+
+int freeNotifsMsgBuf(notify_msg_t* msg, int size) {
+  for (int i = 0; i < size; ++i) {
+    std::free(msg[i].name);
+    std::free(msg[i].msg);
+  }
+  std::free(msg);
+  return 0;
+}
+
+int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id, notify_msg_t notify_msg) {
+  return Say("genNotifyInEngine",
+             Of(engine).engine->NotifySegment(target_id,
+                                              {OrEmpty(notify_msg.name), OrEmpty(notify_msg.msg)}));
+}
+
+int enableGracefulShutdown(transfer_engine_t) {
+  return 0;
+}
+
+int showLinks(transfer_engine_t engine, char* buf_out, size_t buf_len, int json) {
+  const std::string& name = Of(engine).engine->name();
+  return CopyText(json != 0 ? fmt::format("{{\"name\":\"{}\",\"protocol\":\"tcp\"}}", name)
+                            : fmt::format("{} tcp", name),
+                  buf_out, buf_len);
+}

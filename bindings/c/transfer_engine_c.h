@@ -1,0 +1,116 @@
+/* The C interface of Mooncake's Transfer Engine (names, layouts, values and codes of its
+ * transfer_engine_c.h), implemented by Railhop: C, Rust and Go callers relink with librailhop_c.
+ *
+ * Threads: any. Strings given may be freed after the call. Transfers and batches return 0 or a
+ * positive code, registrations 0 or a negative one (transport/engine/engine_error.h). What an error
+ * was about is in the log. */
+#ifndef RAILHOP_BINDINGS_C_TRANSFER_ENGINE_C_H_
+#define RAILHOP_BINDINGS_C_TRANSFER_ENGINE_C_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define segment_handle_t int32_t
+#define segment_id_t int32_t
+#define batch_id_t uint64_t
+#define LOCAL_SEGMENT (0)
+#define INVALID_BATCH UINT64_MAX
+
+#define OPCODE_READ (0)
+#define OPCODE_WRITE (1)
+
+#define STATUS_WAITING (0)
+#define STATUS_PENDING (1)
+#define STATUS_INVALID (2)
+#define STATUS_CANCELED (3)
+#define STATUS_COMPLETED (4)
+#define STATUS_TIMEOUT (5)
+#define STATUS_FAILED (6)
+
+typedef void* transfer_engine_t;
+typedef void* transport_t;
+
+struct transfer_request {
+  int opcode;
+  void* source;
+  segment_id_t target_id;
+  uint64_t target_offset; /* address in the target's process */
+  uint64_t length;
+};
+typedef struct transfer_request transfer_request_t;
+
+struct transfer_status {
+  int status;
+  uint64_t transferred_bytes;
+};
+typedef struct transfer_status transfer_status_t;
+
+struct notify_msg {
+  char* name;
+  char* msg;
+};
+typedef struct notify_msg notify_msg_t;
+
+struct buffer_entry {
+  void* addr;
+  size_t length;
+};
+typedef struct buffer_entry buffer_entry_t;
+
+/* `ip_or_host_name` and `rpc_port` count for nothing with P2PHANDSHAKE. NULL on failure. */
+transfer_engine_t createTransferEngine(const char* metadata_conn_string,
+                                       const char* local_server_name, const char* ip_or_host_name,
+                                       uint64_t rpc_port, int auto_discover);
+void destroyTransferEngine(transfer_engine_t engine);
+int discoverTopology(transfer_engine_t engine);
+/* "ip:port" of the handshake listener. */
+int getLocalIpAndPort(transfer_engine_t engine, char* buf_out, size_t buf_len);
+
+/* The transport is there from creation on: not NULL for one that the engine has. */
+transport_t installTransport(transfer_engine_t engine, const char* proto, void** args);
+int uninstallTransport(transfer_engine_t engine, const char* proto);
+
+/* -1 on failure. */
+segment_id_t openSegment(transfer_engine_t engine, const char* segment_name);
+segment_id_t openSegmentNoCache(transfer_engine_t engine, const char* segment_name);
+int closeSegment(transfer_engine_t engine, segment_id_t segment_id);
+int removeLocalSegment(transfer_engine_t engine, const char* segment_name);
+int warmupEfaSegment(transfer_engine_t engine, const char* segment_name);
+int syncSegmentCache(transfer_engine_t engine);
+
+int registerLocalMemory(transfer_engine_t engine, void* addr, size_t length, const char* location,
+                        int remote_accessible);
+int unregisterLocalMemory(transfer_engine_t engine, void* addr);
+int registerLocalMemoryBatch(transfer_engine_t engine, buffer_entry_t* buffer_list,
+                             size_t buffer_len, const char* location);
+int unregisterLocalMemoryBatch(transfer_engine_t engine, void** addr_list, size_t addr_len);
+
+batch_id_t allocateBatchID(transfer_engine_t engine, size_t batch_size);
+int submitTransfer(transfer_engine_t engine, batch_id_t batch_id, struct transfer_request* entries,
+                   size_t count);
+/* The notification leaves once the whole batch was seen completed by getTransferStatus. */
+int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
+                             struct transfer_request* entries, size_t count,
+                             notify_msg_t notify_msg);
+int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
+                      struct transfer_status* status);
+int freeBatchID(transfer_engine_t engine, batch_id_t batch_id);
+
+/* An array that freeNotifsMsgBuf takes back; NULL with *size 0 when there is none. */
+notify_msg_t* getNotifsFromEngine(transfer_engine_t engine, int* size);
+int freeNotifsMsgBuf(notify_msg_t* msg, int size);
+int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id, notify_msg_t notify_msg);
+
+int enableGracefulShutdown(transfer_engine_t engine);
+/* Bytes written, without the 0 at the end: the links of the engine as text, or as JSON. */
+int showLinks(transfer_engine_t engine, char* buf_out, size_t buf_len, int json);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* RAILHOP_BINDINGS_C_TRANSFER_ENGINE_C_H_ */

@@ -1,0 +1,197 @@
+// The Python module railhop.engine: Mooncake's mooncake.engine by names, arguments and return
+// codes, on top of TransferEngine.
+//
+// Every call that can block releases the GIL. Codes: 0 or -1 for transfers, 0 or a negative error
+// for registrations, batch ids that are never 0.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/python/python_engine.h"
+
+namespace py = pybind11;
+
+namespace railhop {
+namespace {
+
+using Addresses = std::vector<uintptr_t>;
+using Lengths = std::vector<size_t>;
+using Released = py::call_guard<py::gil_scoped_release>;
+
+void DefineTypes(py::module_& module) {
+  py::enum_<Opcode>(module, "TransferOpcode", py::arithmetic(), "Direction of a transfer.")
+      .value("Read", Opcode::kRead, "from the peer into local memory")
+      .value("Write", Opcode::kWrite, "from local memory to the peer")
+      .export_values();
+  py::class_<Notification>(module, "TransferNotify", "A word from one engine to another.")
+      .def(py::init<>())
+      .def(py::init([](std::string name, std::string message) {
+             return Notification{std::move(name), std::move(message)};
+           }),
+           py::arg("name"), py::arg("msg"))
+      .def_readwrite("name", &Notification::name)
+      .def_readwrite("msg", &Notification::message);
+  py::class_<TransferEngine, std::shared_ptr<TransferEngine>>(module, "InnerTransferEngine",
+                                                              "Opaque: what get_engine() gives.");
+}
+
+void DefineSetUp(py::class_<PythonEngine>& engine) {
+  engine.def(py::init<>())
+      .def("initialize", &PythonEngine::Initialize, Released(), py::arg("local_hostname"),
+           py::arg("metadata_server"), py::arg("protocol"), py::arg("device_name"),
+           "Starts the engine. 0, or -1: the log says why.")
+      .def(
+          "initialize_ext",
+          [](PythonEngine& self, const std::string& host, const std::string& metadata,
+             const std::optional<std::string>& protocol, const std::optional<std::string>& devices,
+             const std::string&) { return self.Initialize(host, metadata, protocol, devices); },
+          Released(), py::arg("local_hostname"), py::arg("metadata_server"), py::arg("protocol"),
+          py::arg("device_name"), py::arg("metadata_type"))
+      .def("get_rpc_port", &PythonEngine::RpcPort,
+           "Port of the handshake listener: peers open \"host:port\".")
+      .def("get_local_topology", &PythonEngine::LocalTopology, py::arg("device_name") = py::none(),
+           "NIC priority matrix of this host, as JSON.")
+      .def("get_engine", &PythonEngine::engine)
+      .def("get_engine_ptr", [](const PythonEngine& self) {
+        return reinterpret_cast<uintptr_t>(self.engine().get());
+      });
+}
+
+void DefineMemory(py::class_<PythonEngine>& engine) {
+  engine
+      .def("register_memory", &PythonEngine::RegisterMemory, Released(), py::arg("buffer_addr"),
+           py::arg("capacity"), py::arg("location") = "*", "0, or a negative error.")
+      .def("unregister_memory", &PythonEngine::UnregisterMemory, Released(), py::arg("buffer_addr"))
+      .def("batch_register_memory", &PythonEngine::BatchRegisterMemory, Released(),
+           py::arg("buffer_addresses"), py::arg("capacities"), py::arg("location") = "*",
+           "All of them, or none.")
+      .def("batch_unregister_memory", &PythonEngine::BatchUnregisterMemory, Released(),
+           py::arg("buffer_addresses"))
+      .def("allocate_managed_buffer", &PythonEngine::AllocateManagedBuffer, Released(),
+           py::arg("length"), "Address of registered memory; 0: none is to be had.")
+      .def("free_managed_buffer", &PythonEngine::FreeManagedBuffer, Released(), py::arg("addr"),
+           py::arg("length"))
+      .def("write_bytes_to_buffer", &PythonEngine::WriteBytes, py::arg("dest_address"),
+           py::arg("bytes"), py::arg("length"))
+      .def(
+          "read_bytes_from_buffer",
+          [](const PythonEngine&, uintptr_t address, size_t length) {
+            return py::bytes(reinterpret_cast<const char*>(address), length);
+          },
+          py::arg("source_address"), py::arg("length"))
+      .def("get_first_buffer_address", &PythonEngine::FirstBufferAddress, Released(),
+           py::arg("segment_name"), "0: the segment has none, or cannot be reached.");
+}
+
+// The transport hint of newer upstream versions chooses among transports; there is one here.
+void DefineTransfers(py::class_<PythonEngine>& engine) {
+  for (const auto& [suffix, opcode] :
+       {std::pair{"_write", Opcode::kWrite}, {"_read", Opcode::kRead}}) {
+    const auto name = [suffix = std::string(suffix)](const char* prefix) {
+      return prefix + suffix;
+    };
+    engine
+        .def(
+            name("transfer_sync").c_str(),
+            [opcode = opcode](PythonEngine& self, const std::string& target, uintptr_t buffer,
+                              uintptr_t peer, size_t length, const std::string&) {
+              return self.TransferSync(target, {buffer}, {peer}, {length}, opcode, nullptr);
+            },
+            Released(), py::arg("target_hostname"), py::arg("buffer"),
+            py::arg("peer_buffer_address"), py::arg("length"), py::arg("transport_hint") = "",
+            "0, or -1.")
+        .def(
+            name("batch_transfer_sync").c_str(),
+            [opcode = opcode](PythonEngine& self, const std::string& target,
+                              const Addresses& buffers, const Addresses& peers,
+                              const Lengths& lengths, const std::string&) {
+              return self.TransferSync(target, buffers, peers, lengths, opcode, nullptr);
+            },
+            Released(), py::arg("target_hostname"), py::arg("buffers"),
+            py::arg("peer_buffer_addresses"), py::arg("lengths"), py::arg("transport_hint") = "",
+            "0, or -1.")
+        .def(
+            name("batch_transfer_async").c_str(),
+            [opcode = opcode](PythonEngine& self, const std::string& target,
+                              const Addresses& buffers, const Addresses& peers,
+                              const Lengths& lengths, const std::string&) {
+              return self.TransferAsync(target, buffers, peers, lengths, opcode);
+            },
+            Released(), py::arg("target_hostname"), py::arg("buffers"),
+            py::arg("peer_buffer_addresses"), py::arg("lengths"), py::arg("transport_hint") = "",
+            "Batch id; 0: not submitted.");
+  }
+  engine
+      .def(
+          "transfer_sync",
+          [](PythonEngine& self, const std::string& target, uintptr_t buffer, uintptr_t peer,
+             size_t length, Opcode opcode, const std::optional<Notification>& notify,
+             const std::string&) {
+            return self.TransferSync(target, {buffer}, {peer}, {length}, opcode,
+                                     notify ? &*notify : nullptr);
+          },
+          Released(), py::arg("target_hostname"), py::arg("buffer"), py::arg("peer_buffer_address"),
+          py::arg("length"), py::arg("opcode"), py::arg("notify") = py::none(),
+          py::arg("transport_hint") = "")
+      .def(
+          "batch_transfer_sync",
+          [](PythonEngine& self, const std::string& target, const Addresses& buffers,
+             const Addresses& peers, const Lengths& lengths, Opcode opcode,
+             const std::optional<Notification>& notify, const std::string&) {
+            return self.TransferSync(target, buffers, peers, lengths, opcode,
+                                     notify ? &*notify : nullptr);
+          },
+          Released(), py::arg("target_hostname"), py::arg("buffers"),
+          py::arg("peer_buffer_addresses"), py::arg("lengths"), py::arg("opcode"),
+          py::arg("notify") = py::none(), py::arg("transport_hint") = "")
+      .def(
+          "batch_transfer_async",
+          [](PythonEngine& self, const std::string& target, const Addresses& buffers,
+             const Addresses& peers, const Lengths& lengths, Opcode opcode, const std::string&) {
+            return self.TransferAsync(target, buffers, peers, lengths, opcode);
+          },
+          Released(), py::arg("target_hostname"), py::arg("buffers"),
+          py::arg("peer_buffer_addresses"), py::arg("lengths"), py::arg("opcode"),
+          py::arg("transport_hint") = "")
+      .def(
+          "transfer_submit_write",
+          [](PythonEngine& self, const std::string& target, uintptr_t buffer, uintptr_t peer,
+             size_t length, const std::string&) {
+            return self.TransferAsync(target, {buffer}, {peer}, {length}, Opcode::kWrite);
+          },
+          Released(), py::arg("target_hostname"), py::arg("buffer"), py::arg("peer_buffer_address"),
+          py::arg("length"), py::arg("transport_hint") = "")
+      .def("transfer_check_status", &PythonEngine::CheckStatus, Released(), py::arg("batch_id"),
+           "Does not block. 1: done, 0: under way, -1: failed (both end the id), -2: timed out.")
+      .def("get_batch_transfer_status", &PythonEngine::WaitForBatches, Released(),
+           py::arg("batch_ids"), "Waits for all of them and frees them. 0, or -1 if one failed.");
+}
+
+void DefineWords(py::class_<PythonEngine>& engine) {
+  engine
+      .def("get_notifies", &PythonEngine::TakeNotifications, Released(),
+           "The notifications that have arrived since the last call.")
+      .def("send_probe", &PythonEngine::Probe, Released(), py::arg("peer_server_name"),
+           "0: the peer's engine answers; else an error.")
+      .def(
+          "warmup_efa_segment", [](const PythonEngine&, const std::string&) { return 0; },
+          py::arg("segment_name"));
+}
+
+}  // namespace
+}  // namespace railhop
+
+PYBIND11_MODULE(engine, module) {
+  module.doc() = "Transfer Engine for KV caches, with the interface of mooncake.engine.";
+  for (const char* feature : {"SUPPORT_EFA", "SUPPORT_HIP", "SUPPORT_MNNVL", "SUPPORT_MUSA",
+                              "SUPPORT_INTRA_NVLINK", "SUPPORT_CUDA"}) {
+    module.attr(feature) = false;
+  }
+  railhop::DefineTypes(module);
+  py::class_<railhop::PythonEngine> engine(module, "TransferEngine",
+                                           "One engine: registered memory, peers, transfers.");
+  engine.attr("TransferOpcode") = module.attr("TransferOpcode");
+  railhop::DefineSetUp(engine);
+  railhop::DefineMemory(engine);
+  railhop::DefineTransfers(engine);
+  railhop::DefineWords(engine);
+}

@@ -1,0 +1,276 @@
+#include "bindings/python/python_engine.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "actors/bootstrap.h"
+#include "runtime/log.h"
+
+namespace railhop {
+namespace {
+
+constexpr std::chrono::hours kUntilItsDeadline{24 * 365};  // the data path sees to that
+constexpr size_t kShownRanges = 8;
+
+int Negative(EngineError error) {
+  return -static_cast<int>(error);
+}
+
+int Complain(const std::string& what, EngineError error) {
+  if (error != EngineError::kOk) {
+    Log(LogLevel::kWarning, fmt::format("{}: {}", what, TransferEngine::last_error()));
+  }
+  return Negative(error);
+}
+
+}  // namespace
+
+PythonEngine::~PythonEngine() {
+  for (const auto& [address, length] : managed_) {
+    engine_->UnregisterMemory(reinterpret_cast<void*>(address));
+    munmap(reinterpret_cast<void*>(address), length);
+  }
+}
+
+int PythonEngine::Initialize(const std::string& local_hostname, const std::string& metadata_server,
+                             const std::optional<std::string>& protocol,
+                             const std::optional<std::string>&) {
+  if (engine_ != nullptr) {
+    Log(LogLevel::kError, "initialize: this engine is initialized already");
+    return -1;
+  }
+  std::string error;
+  engine_ = MakeTransferEngine({.host = local_hostname,
+                                .metadata = metadata_server,
+                                .protocol = protocol.value_or("tcp"),
+                                .config_text = ""},
+                               &error);
+  if (engine_ != nullptr) return 0;
+  Log(LogLevel::kError, "initialize: " + error);
+  return -1;
+}
+
+int PythonEngine::RpcPort() const {
+  if (engine_ == nullptr) return -1;
+  const std::string& name = engine_->name();
+  int port = -1;
+  std::from_chars(name.data() + name.rfind(':') + 1, name.data() + name.size(), port);
+  return port;
+}
+
+// Without RDMA devices there is nothing to have priority.
+std::string PythonEngine::LocalTopology(const std::optional<std::string>&) const {
+  return "{}";
+}
+
+// --- Memory
+
+int PythonEngine::RegisterMemory(uintptr_t address, size_t length, const std::string& location) {
+  if (engine_ == nullptr) return Negative(EngineError::kContext);
+  return Complain("register_memory",
+                  engine_->RegisterMemory(reinterpret_cast<void*>(address), length, location));
+}
+
+int PythonEngine::UnregisterMemory(uintptr_t address) {
+  if (engine_ == nullptr) return Negative(EngineError::kContext);
+  return Complain("unregister_memory", engine_->UnregisterMemory(reinterpret_cast<void*>(address)));
+}
+
+int PythonEngine::BatchRegisterMemory(const Addresses& addresses, const Lengths& lengths,
+                                      const std::string& location) {
+  if (engine_ == nullptr) return Negative(EngineError::kContext);
+  if (addresses.size() != lengths.size()) return Negative(EngineError::kInvalidArgument);
+  std::vector<BufferEntry> entries;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    entries.push_back({reinterpret_cast<void*>(addresses[i]), lengths[i]});
+  }
+  return Complain("batch_register_memory", engine_->RegisterMemoryBatch(entries, location));
+}
+
+int PythonEngine::BatchUnregisterMemory(const Addresses& addresses) {
+  if (engine_ == nullptr) return Negative(EngineError::kContext);
+  std::vector<void*> pointers;
+  for (const uintptr_t address : addresses) pointers.push_back(reinterpret_cast<void*>(address));
+  return Complain("batch_unregister_memory", engine_->UnregisterMemoryBatch(pointers));
+}
+
+uintptr_t PythonEngine::AllocateManagedBuffer(size_t length) {
+  if (engine_ == nullptr || length == 0) return 0;
+  void* const memory =
+      mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return 0;
+  if (Complain("allocate_managed_buffer", engine_->RegisterMemory(memory, length, "*")) != 0) {
+    munmap(memory, length);
+    return 0;
+  }
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  const std::lock_guard lock(mutex_);
+  managed_.emplace(address, length);
+  return address;
+}
+
+int PythonEngine::FreeManagedBuffer(uintptr_t address, size_t length) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = managed_.find(address);
+    if (found == managed_.end() || found->second != length) {
+      return Negative(EngineError::kInvalidArgument);
+    }
+  }
+  const int error = UnregisterMemory(address);
+  if (error != 0) return error;
+  const std::lock_guard lock(mutex_);
+  managed_.erase(address);
+  munmap(reinterpret_cast<void*>(address), length);
+  return 0;
+}
+
+int PythonEngine::WriteBytes(uintptr_t destination, const std::string& bytes, size_t length) {
+  if (length > bytes.size()) return Negative(EngineError::kInvalidArgument);
+  std::memcpy(reinterpret_cast<void*>(destination), bytes.data(), length);
+  return 0;
+}
+
+uintptr_t PythonEngine::FirstBufferAddress(const std::string& segment_name) {
+  if (engine_ == nullptr) return 0;
+  const SegmentHandle segment = engine_->OpenSegment(segment_name);
+  return segment == kNoSegment ? 0 : engine_->FirstBufferAddress(segment);
+}
+
+// --- Transfers
+
+bool PythonEngine::MakeTasks(const std::string& target, const Addresses& buffers,
+                             const Addresses& peers, const Lengths& lengths, Opcode opcode,
+                             std::vector<TransferTask>* tasks) {
+  if (engine_ == nullptr) return false;
+  if (buffers.size() != peers.size() || buffers.size() != lengths.size()) {
+    Log(LogLevel::kWarning,
+        fmt::format("transfer to {}: {} buffers, {} peer addresses and {} lengths are not equally "
+                    "many",
+                    target, buffers.size(), peers.size(), lengths.size()));
+    return false;
+  }
+  const SegmentHandle segment = engine_->OpenSegment(target);
+  if (segment == kNoSegment) {
+    Log(LogLevel::kWarning,
+        fmt::format("target {} cannot be opened: {}", target, TransferEngine::last_error()));
+    return false;
+  }
+  tasks->reserve(buffers.size());
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    tasks->push_back({.opcode = opcode,
+                      .source = reinterpret_cast<void*>(buffers[i]),
+                      .target = segment,
+                      .target_address = peers[i],
+                      .length = lengths[i]});
+  }
+  return true;
+}
+
+BatchHandle PythonEngine::Start(const std::vector<TransferTask>& tasks) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(late_, [this](BatchHandle batch) {
+      TransferStatus status;
+      engine_->BatchStatus(batch, &status);
+      return HasEnded(status.state) && engine_->FreeBatch(batch) == EngineError::kOk;
+    });
+  }
+  const BatchHandle batch = engine_->AllocateBatch(tasks.size());
+  if (batch == kNoBatch) return 0;
+  if (engine_->Submit(batch, tasks) == EngineError::kOk) return batch;
+  Log(LogLevel::kWarning, "a batch was not submitted: " + TransferEngine::last_error());
+  engine_->FreeBatch(batch);
+  return 0;
+}
+
+// Waits for the batch and frees it, or keeps it for later if it timed out.
+TransferState PythonEngine::Finish(BatchHandle batch) {
+  engine_->Wait(batch, kUntilItsDeadline);
+  TransferStatus status{.state = TransferState::kFailed};
+  if (engine_->BatchStatus(batch, &status) != EngineError::kOk) return TransferState::kInvalid;
+  if (HasEnded(status.state)) {
+    engine_->FreeBatch(batch);
+  } else {
+    const std::lock_guard lock(mutex_);
+    late_.push_back(batch);
+  }
+  return status.state;
+}
+
+int PythonEngine::TransferSync(const std::string& target, const Addresses& buffers,
+                               const Addresses& peers, const Lengths& lengths, Opcode opcode,
+                               const Notification* notify) {
+  std::vector<TransferTask> tasks;
+  if (!MakeTasks(target, buffers, peers, lengths, opcode, &tasks)) return -1;
+  const BatchHandle batch = Start(tasks);
+  if (batch == 0) return -1;
+  const TransferState state = Finish(batch);
+  if (state == TransferState::kTimeout) SayWhatMayStillBeWritten(target, tasks);
+  if (state != TransferState::kCompleted) return -1;
+  // The bytes are there; that nobody could be told of it is no failure of the transfer.
+  if (notify != nullptr) Complain("notification to " + target, engine_->Notify(target, *notify));
+  return 0;
+}
+
+void PythonEngine::SayWhatMayStillBeWritten(const std::string& target,
+                                            const std::vector<TransferTask>& tasks) {
+  std::string ranges;
+  for (size_t i = 0; i < std::min(tasks.size(), kShownRanges); ++i) {
+    const bool write = tasks[i].opcode == Opcode::kWrite;
+    const uint64_t first =
+        write ? tasks[i].target_address : reinterpret_cast<uint64_t>(tasks[i].source);
+    ranges += fmt::format(" {:#x}+{}", first, tasks[i].length);
+  }
+  const bool write = !tasks.empty() && tasks[0].opcode == Opcode::kWrite;
+  Log(LogLevel::kError,
+      fmt::format(
+          "a transfer with {} timed out and may still write {} memory:{}{}; do not reuse it "
+          "before that peer is gone",
+          target, write ? "the peer's" : "local", ranges,
+          tasks.size() > kShownRanges ? " ..." : ""));
+}
+
+BatchHandle PythonEngine::TransferAsync(const std::string& target, const Addresses& buffers,
+                                        const Addresses& peers, const Lengths& lengths,
+                                        Opcode opcode) {
+  std::vector<TransferTask> tasks;
+  return MakeTasks(target, buffers, peers, lengths, opcode, &tasks) ? Start(tasks) : 0;
+}
+
+int PythonEngine::CheckStatus(BatchHandle batch) {
+  TransferStatus status;
+  if (engine_ == nullptr || engine_->BatchStatus(batch, &status) != EngineError::kOk) return -1;
+  if (status.state == TransferState::kTimeout) return -2;
+  if (!HasEnded(status.state)) return 0;
+  engine_->FreeBatch(batch);
+  return status.state == TransferState::kCompleted ? 1 : -1;
+}
+
+int PythonEngine::WaitForBatches(const std::vector<BatchHandle>& batches) {
+  if (engine_ == nullptr) return -1;
+  int result = 0;
+  for (const BatchHandle batch : batches) {
+    if (Finish(batch) != TransferState::kCompleted) result = -1;
+  }
+  return result;
+}
+
+// --- Words between engines
+
+std::vector<Notification> PythonEngine::TakeNotifications() {
+  return engine_ == nullptr ? std::vector<Notification>{} : engine_->TakeNotifications();
+}
+
+int PythonEngine::Probe(const std::string& segment_name) {
+  if (engine_ == nullptr) return Negative(EngineError::kContext);
+  return Negative(engine_->Probe(segment_name));
+}
+
+}  // namespace railhop
