@@ -1,16 +1,18 @@
-// The railhop command line: `railhop demo`; `railhop --help` lists the rest.
+// The railhop command line: `railhop demo`, `railhop env`; `railhop --help` lists the rest.
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <iostream>
 #include <new>
 
 #include "tools/demo/demo.h"
+#include "tools/environment.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Railhop moves KV caches over the right NIC of a host");
   app.require_subcommand(1);
   std::function<int()> run;
   railhop::AddDemoCommands(app, &run);
+  railhop::AddEnvironmentCommand(app, &run);
   CLI11_PARSE(app, argc, argv);
   try {
     return run();
