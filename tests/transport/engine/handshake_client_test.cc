@@ -204,7 +204,8 @@ TEST(HandshakeClientTest, ARejectedConnectionMessageIsStillAReply) {
 TEST(HandshakeClientTest, AHostWithoutAddress) {
   const absl::Status status = Client().SendProbe({.host = "::1", .port = 1});
   EXPECT_EQ(HandshakeErrorCode(status), -101);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("[::1]:1: no IPv4 (MC_USE_IPV6 is off) address"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("[::1]:1: no IPv4 (MC_USE_IPV6 is off) address"));
   EXPECT_EQ(HandshakeErrorCode(Client().SendProbe({.host = "no such host", .port = 1})), -101);
 }
 
