@@ -5,7 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <memory>
+#include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -162,7 +163,6 @@ TEST_F(TcpConnectionTest, AnAnswerBeforeTheRequestIsSentIsAnError) {
   target_.SendStatus(TcpCode::kDone);
   target_.SendStatus(TcpCode::kDone);
   ASSERT_TRUE(WaitUntil([&] {
-    const std::vector<std::byte> bytes(1 << 16);
     Shown();
     char drained[65536];
     return recv(target_.fd(), drained, sizeof(drained), MSG_DONTWAIT) == 0;
@@ -215,13 +215,14 @@ TEST_F(TcpConnectionTest, ATargetThatDoesNotReadHoldsUpItsRequestsOnly) {
   EXPECT_LT(target_.Available(), 8 * kBytes);
   for (uint64_t i = 0; i < 8; ++i) {
     std::vector<std::byte> got;
-    while (got.size() < kTcpHeaderBytes + kBytes) {
-      now_ += kStatusTimeout / 2;  // slow, but something moves
+    ASSERT_TRUE(WaitUntil([&] {
       Shown();
-      const size_t most = std::min(target_.Available(), kTcpHeaderBytes + kBytes - got.size());
-      const std::vector<std::byte> some = target_.Receive(most);
+      const size_t left = kTcpHeaderBytes + kBytes - got.size();
+      const std::vector<std::byte> some = target_.Receive(std::min(target_.Available(), left));
       got.insert(got.end(), some.begin(), some.end());
-    }
+      if (!some.empty()) now_ += kStatusTimeout / 8;  // slow, but something moves
+      return some.size() == left;
+    }));
     ASSERT_TRUE(std::equal(local_.begin(), local_.end(), got.begin() + kTcpHeaderBytes));
     target_.SendStatus(TcpCode::kDone);
   }

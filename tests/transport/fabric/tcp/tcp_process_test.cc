@@ -1,0 +1,162 @@
+// The TCP NIC and a target in another process, that stops and dies in the middle of payloads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/wait_until.h"
+#include "tests/transport/fabric/tcp/tcp_fixture.h"
+#include "tests/transport/staging/child_process.h"
+
+namespace railhop {
+namespace {
+
+constexpr uint32_t kLength = 4 << 20;
+constexpr uint64_t kPosted = 12;  // far more bytes than the sockets hold
+
+struct Published {
+  uint64_t address;
+  uint16_t port;
+};
+
+// Serves one region; answers each command with a sum of it.
+int Serve(Channel& channel) {
+  std::vector<std::byte> memory(kLength);
+  TcpServerOptions options;
+  options.address = "127.0.0.1";
+  auto server = TcpServer::Start(options);
+  const auto address = reinterpret_cast<uint64_t>(memory.data());
+  if (!server.ok() || !(*server)->AddRegion(address, kLength).ok()) return 1;
+  if (!channel.Send(Published{address, (*server)->port()})) return 2;
+  char command;
+  while (channel.Receive(&command)) {
+    uint64_t sum = 0;
+    for (const std::byte byte : memory) sum = sum * 31 + static_cast<uint8_t>(byte);
+    if (!channel.Send(sum)) return 3;
+  }
+  return 0;
+}
+
+class TcpProcessTest : public TcpFixture, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    child_ = std::make_unique<ChildProcess>([](Channel& channel) { return Serve(channel); });
+    ASSERT_TRUE(child_->channel().Receive(&published_));
+    TcpNicOptions options = NicOptions();
+    options.status_timeout = std::chrono::milliseconds(100);
+    options.finish_timeout = std::chrono::milliseconds(100);
+    MakeNic(options);
+  }
+
+  void PostAll(FabricOpcode opcode) {
+    endpoint_ = Connect(GetParam(), published_.port);
+    for (uint64_t i = 0; i < kPosted; ++i) {
+      WorkRequest request = Request(endpoint_, opcode, i, kLength);
+      request.remote_address = published_.address;
+      ASSERT_TRUE(nic_->Prepare(request));
+    }
+    nic_->Submit();
+  }
+  // Until the target has taken the first request.
+  void AwaitFirst() { EXPECT_EQ(Consume(*nic_, 1).front().status, FabricStatus::kOk); }
+  void StopChild() const {
+    ASSERT_EQ(kill(child_->pid(), SIGSTOP), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(child_->pid(), &status, WUNTRACED), child_->pid());
+    ASSERT_TRUE(WIFSTOPPED(status));
+  }
+  uint64_t Sum() const {
+    uint64_t sum = 0;
+    EXPECT_TRUE(child_->channel().Send('s'));
+    EXPECT_TRUE(child_->channel().Receive(&sum));
+    return sum;
+  }
+  bool acknowledged() const { return std::string(GetParam()) != "1"; }
+
+  std::unique_ptr<ChildProcess> child_;
+  Published published_{};
+  EndpointId endpoint_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Version, TcpProcessTest, testing::Values("1", "2", "2+drain"),
+                         [](const auto& param) {
+                           const std::string version = param.param;
+                           return version == "2+drain" ? "Railhop" : "Version" + version;
+                         });
+
+TEST_P(TcpProcessTest, ATargetKilledInTheMiddleOfPayloads) {
+  for (const FabricOpcode opcode : {FabricOpcode::kWrite, FabricOpcode::kRead}) {
+    PostAll(opcode);
+    AwaitFirst();
+    if (opcode == FabricOpcode::kRead) child_->Kill();
+    if (opcode == FabricOpcode::kWrite) {
+      Consume(*nic_, kPosted - 1);
+      StopChild();  // so that payloads are under way for certain
+      PostAll(opcode);
+      for (int i = 0; i < 1000; ++i) nic_->Peek({});
+      child_->Kill();
+    }
+    const size_t left = opcode == FabricOpcode::kRead ? kPosted - 1 : kPosted;
+    bool failed = false;
+    for (const NicCompletion& completion : Consume(*nic_, left)) {
+      if (completion.status == FabricStatus::kOk) {
+        EXPECT_FALSE(
+            failed);  // what fits into the sockets, in version 1, and what was read already
+        continue;
+      }
+      EXPECT_THAT(completion.status,
+                  failed ? testing::Eq(FabricStatus::kFlushed)
+                         : testing::AnyOf(FabricStatus::kTransport, FabricStatus::kTargetDead));
+      failed = true;
+    }
+    EXPECT_TRUE(failed);
+    EXPECT_EQ(nic_->exposed_writes(), 0u);
+    nic_->Disconnect(endpoint_);
+    if (opcode == FabricOpcode::kWrite) {
+      child_ = std::make_unique<ChildProcess>([](Channel& channel) { return Serve(channel); });
+      ASSERT_TRUE(child_->channel().Receive(&published_));
+    }
+  }
+}
+
+TEST_P(TcpProcessTest, AStoppedTargetIsGivenUpAndItsWritesAreCounted) {
+  StopChild();
+  PostAll(FabricOpcode::kWrite);
+  const std::vector<NicCompletion> completions = Consume(*nic_, kPosted);
+  EXPECT_EQ(completions.back().status, FabricStatus::kFlushed);
+  // A Railhop target that has not greeted was sent nothing; another one had its sockets filled.
+  EXPECT_EQ(nic_->exposed_writes() == 0, std::string(GetParam()) == "2+drain");
+  ASSERT_EQ(kill(child_->pid(), SIGCONT), 0);
+}
+
+TEST_P(TcpProcessTest, AStoppedTargetThatGoesOnConfirmsThatNothingLandsAnyMore) {
+  TcpNicOptions options = NicOptions();
+  options.status_timeout = std::chrono::milliseconds(100);
+  MakeNic(options);  // with its 30 s to confirm
+  PostAll(FabricOpcode::kWrite);
+  AwaitFirst();
+  StopChild();
+  std::vector<NicCompletion> completions = Consume(*nic_, 1);
+  ASSERT_TRUE(WaitUntil([&] {
+    NicCompletion completion;
+    const size_t shown = nic_->Peek({&completion, 1});
+    nic_->Advance(shown);
+    // Local memory is let go of when the connections are given up; completions wait for the target.
+    return shown != 0 || nic_->PrepareToPark() != 0;
+  }));
+  ASSERT_EQ(kill(child_->pid(), SIGCONT), 0);
+  nic_->Disconnect(endpoint_);
+  const uint64_t room = 16;
+  ASSERT_TRUE(WaitUntil([&] {
+    NicCompletion completion;
+    nic_->Advance(nic_->Peek({&completion, 1}));
+    return nic_->SendRoom(endpoint_) == room;
+  }));
+  EXPECT_EQ(nic_->exposed_writes(), 0u);
+  EXPECT_EQ(Sum(), Sum());
+}
+
+}  // namespace
+}  // namespace railhop
