@@ -179,6 +179,10 @@ void TcpNic::WakePoller() {
       !parked_.exchange(false, std::memory_order_relaxed)) {
     return;
   }
+  Ring();
+}
+
+void TcpNic::Ring() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t put = write(wake_.get(), &one, sizeof(one));
 }
@@ -252,8 +256,10 @@ size_t TcpNic::Peek(std::span<NicCompletion> completions) {
     completions[i] = ready_[(ready_head_ + i) & (ring_size_ - 1)].completion;
   }
   // The look between PrepareToPark and the block: what it leaves behind must not be slept through.
-  if (parked_.load(std::memory_order_relaxed) && (Runnable() || Deadline() < promised_)) {
-    WakePoller();
+  // It may also have taken the event of a wake that came just before it.
+  if (armed_ && (!parked_.load(std::memory_order_relaxed) || HasReady() || Runnable() ||
+                 Deadline() < promised_)) {
+    Ring();
   }
   return count;
 }
@@ -289,6 +295,7 @@ uint64_t TcpNic::Deadline() const {
 
 uint64_t TcpNic::PrepareToPark() {
   promised_ = 0;
+  armed_ = true;
   parked_.store(true, std::memory_order_relaxed);
   FullFence();
   Progress();
@@ -297,6 +304,7 @@ uint64_t TcpNic::PrepareToPark() {
 }
 
 void TcpNic::FinishPark() {
+  armed_ = false;
   parked_.store(false, std::memory_order_relaxed);
 }
 

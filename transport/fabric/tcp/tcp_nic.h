@@ -122,6 +122,7 @@ class TcpNic : public Nic {
   bool HasReady() const { return ready_head_ != ready_tail_; }
   // Any thread, after its publication and a FullFence().
   void WakePoller();
+  void Ring();
 
   const TcpNicOptions options_;
   const double cycles_per_nanosecond_;
@@ -146,9 +147,10 @@ class TcpNic : public Nic {
   std::vector<ReadyEntry> ready_;  // ring
   uint64_t ready_head_ = 0;
   uint64_t ready_tail_ = 0;
-  uint64_t promised_ = 0;  // while parked: when it said it would Peek
+  bool armed_ = false;     // from PrepareToPark to FinishPark
+  uint64_t promised_ = 0;  // then: when it said it would Peek
   std::atomic<uint64_t> exposed_writes_{0};
-  alignas(64) std::atomic<bool> parked_{false};
+  alignas(64) std::atomic<bool> parked_{false};  // armed, and nobody has woken it since
 };
 
 }  // namespace railhop

@@ -242,6 +242,20 @@ TEST_P(TcpNicTest, ParkingIsWokenByPostsAndAnswers) {
   nic_->Advance(1);
 }
 
+TEST_P(TcpNicTest, AWakeBeforeTheSecondLookIsNotLost) {
+  pollfd entry{.fd = nic_->fd(), .events = POLLIN, .revents = 0};
+  NicCompletion completion;
+  EXPECT_EQ(nic_->PrepareToPark(), Nic::kNoDeadline);
+  Post(Write(endpoint_, 1, 0));
+  EXPECT_EQ(nic_->Peek({&completion, 1}), 1u);
+  nic_->Advance(1);
+  // That look has seen the wake; whoever comes now finds it awake, and does not wake it.
+  Post(Write(endpoint_, 2, 0));
+  EXPECT_EQ(poll(&entry, 1, 0), 1);
+  nic_->FinishPark();
+  EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Done(2, 0)));
+}
+
 TEST_P(TcpNicTest, NobodyIsWokenWhileAwake) {
   pollfd entry{.fd = nic_->fd(), .events = POLLIN, .revents = 0};
   Post(Write(endpoint_, 1, 100));

@@ -106,9 +106,12 @@ TEST_P(TcpProcessTest, ATargetKilledInTheMiddleOfPayloads) {
             failed);  // what fits into the sockets, in version 1, and what was read already
         continue;
       }
-      EXPECT_THAT(completion.status,
-                  failed ? testing::Eq(FabricStatus::kFlushed)
-                         : testing::AnyOf(FabricStatus::kTransport, FabricStatus::kTargetDead));
+      if (failed) {
+        EXPECT_EQ(completion.status, FabricStatus::kFlushed);
+      } else {
+        EXPECT_THAT(completion.status,
+                    testing::AnyOf(FabricStatus::kTransport, FabricStatus::kTargetDead));
+      }
       failed = true;
     }
     EXPECT_TRUE(failed);
@@ -132,30 +135,22 @@ TEST_P(TcpProcessTest, AStoppedTargetIsGivenUpAndItsWritesAreCounted) {
 }
 
 TEST_P(TcpProcessTest, AStoppedTargetThatGoesOnConfirmsThatNothingLandsAnyMore) {
-  TcpNicOptions options = NicOptions();
-  options.status_timeout = std::chrono::milliseconds(100);
-  MakeNic(options);  // with its 30 s to confirm
+  MakeNic(NicOptions());  // with its 30 s to confirm
   PostAll(FabricOpcode::kWrite);
   AwaitFirst();
   StopChild();
-  std::vector<NicCompletion> completions = Consume(*nic_, 1);
-  ASSERT_TRUE(WaitUntil([&] {
-    NicCompletion completion;
-    const size_t shown = nic_->Peek({&completion, 1});
-    nic_->Advance(shown);
-    // Local memory is let go of when the connections are given up; completions wait for the target.
-    return shown != 0 || nic_->PrepareToPark() != 0;
-  }));
-  ASSERT_EQ(kill(child_->pid(), SIGCONT), 0);
   nic_->Disconnect(endpoint_);
-  const uint64_t room = 16;
-  ASSERT_TRUE(WaitUntil([&] {
-    NicCompletion completion;
-    nic_->Advance(nic_->Peek({&completion, 1}));
-    return nic_->SendRoom(endpoint_) == room;
-  }));
+  NicCompletion completions[kPosted];
+  size_t shown = 0;
+  for (int i = 0; i < 1000; ++i) shown = nic_->Peek(completions);
+  if (acknowledged()) {
+    EXPECT_LT(shown, kPosted - 1);
+  }
+  ASSERT_EQ(kill(child_->pid(), SIGCONT), 0);
+  EXPECT_EQ(Consume(*nic_, kPosted - 1).back().status, FabricStatus::kFlushed);
   EXPECT_EQ(nic_->exposed_writes(), 0u);
-  EXPECT_EQ(Sum(), Sum());
+  const uint64_t sum = Sum();
+  EXPECT_EQ(Sum(), sum);
 }
 
 }  // namespace
