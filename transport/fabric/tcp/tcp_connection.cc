@@ -250,7 +250,7 @@ void TcpConnection::Receive(uint64_t now) {
 }
 
 ssize_t TcpConnection::ReceiveSome() {
-  if (state_ == State::kFinishing) return recv(fd_.get(), nullptr, kLargestCall, MSG_TRUNC);
+  if (state_ == State::kFinishing) return recv(fd_.get(), buffer_.data(), buffer_.size(), 0);
   const size_t status_bytes = peer_.acknowledged ? kTcpStatusBytes : 0;
   iovec pieces[2];
   int count = 0;

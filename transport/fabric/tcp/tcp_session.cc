@@ -77,7 +77,7 @@ TcpSession::Result TcpSession::Step(TimePoint now, std::span<std::byte> bounce) 
     case State::kReply:
       return SendReply(bounce);
     case State::kRefused:
-      return Discard();
+      return Discard(bounce);
   }
   return Result::kEnded;
 }
@@ -247,14 +247,14 @@ TcpSession::Result TcpSession::Refuse(TimePoint now) {
   return Result::kGoOn;
 }
 
-TcpSession::Result TcpSession::Discard() {
+TcpSession::Result TcpSession::Discard(std::span<std::byte> bounce) {
   const Result flushed = FlushAnswers();
   if (flushed != Result::kGoOn) return flushed;
   if (!shut_down_) {
     shut_down_ = true;
     shutdown(fd_, SHUT_WR);
   }
-  return AfterCall(recv(fd_, nullptr, kLargestCall, MSG_TRUNC));
+  return AfterCall(recv(fd_, bounce.data(), bounce.size(), 0));
 }
 
 }  // namespace railhop

@@ -75,7 +75,7 @@ class TcpSession {
   Result StorePayload(TimePoint now, std::span<std::byte> bounce);
   Result ReceivePayload(std::span<std::byte> bounce, bool* stored);
   Result SendReply(std::span<std::byte> bounce);
-  Result Discard();
+  Result Discard(std::span<std::byte> bounce);
   Result FlushAnswers();
   Result AfterCall(int64_t bytes);
   void Answer(TcpCode code);
