@@ -315,8 +315,10 @@ bool TcpConnection::Take(std::span<const std::byte> bytes) {
 bool TcpConnection::TakeStatus() {
   TcpCode code;
   const bool valid = DecodeTcpStatus(status_, &code);
+  const bool refused = valid && code != TcpCode::kDone && state_ == State::kOpen;
+  if (refused && code == TcpCode::kRefused) hung_up_ = true;
   if (!valid || code != TcpCode::kDone) {
-    Fail(valid && state_ == State::kOpen ? FabricStatus::kRemoteAccess : FabricStatus::kTransport);
+    Fail(refused ? FabricStatus::kRemoteAccess : FabricStatus::kTransport);
     return false;
   }
   if (state_ == State::kGreeting) {
@@ -354,10 +356,7 @@ void TcpConnection::Fail(FabricStatus status) {
     return;
   }
   const uint64_t sequence = At(done_).sequence;
-  // A target that refuses reads no more of this connection, what is behind the request included.
-  if (status == FabricStatus::kRemoteAccess) {
-    Close(State::kEnded);
-  }
+  if (hung_up_) Close(State::kEnded);
   owner_.PartFailed(sequence, status);
 }
 

@@ -13,7 +13,8 @@
 // Ending. Cut(limit) says that the endpoint failed at a request: parts from there on are given up,
 // those before still run to their end. A connection that then has none left ends. If it has sent
 // bytes of a write that was not answered, these may still land at the target, so:
-//   the target hung up or reset it      it reads no more: nothing can land
+//   the target hung up, reset it or
+//   sent the code of a refusal          it reads no more: nothing can land
 //   a Railhop target                    unconfirmed(): the endpoint sends a drain request
 //   any other target                    kFinishing: our side is shut, and what the target hangs up
 //                                       after has been read; for `finish_timeout` at most
@@ -144,6 +145,7 @@ class TcpConnection {
   bool readable_ = false;
   bool writable_ = false;
   bool send_failed_ = false;  // what can still be read tells why
+  bool hung_up_ = false;      // it refused, and by the protocol reads no more
   bool unconfirmed_ = false;
   bool refused_ = false;         // by all addresses tried so far
   bool used_ = false;            // since it was connected: a part was sent

@@ -39,6 +39,8 @@ class TcpEndpoint final : private TcpConnection::Owner {
   // Gives up everything that is not complete, for good.
   void Abort();
   void Run(uint64_t now);
+  // Nothing is posted: Run need not be called before there is an event of a socket.
+  bool Idle() const { return phase_ == Phase::kLive && head_ == tail_; }
   bool Runnable() const;
   uint64_t Deadline() const;
 

@@ -209,24 +209,29 @@ void TcpNic::TakePosted(uint64_t now) {
   }
 }
 
-void TcpNic::TakeEvents() {
+// Whether there was one of a socket.
+bool TcpNic::TakeEvents() {
   std::array<epoll_event, kEvents> events;
+  bool any = false;
   int count;
   do {
     count = epoll_wait(epoll_.get(), events.data(), kEvents, 0);
     for (int i = 0; i < count; ++i) {
       if (events[i].data.ptr == nullptr) continue;  // woken: that is all
       static_cast<TcpConnection*>(events[i].data.ptr)->Notice(events[i].events);
+      any = true;
     }
   } while (count == kEvents);
+  return any;
 }
 
-void TcpNic::RunSlot(uint32_t index, uint64_t now) {
+void TcpNic::RunSlot(uint32_t index, uint64_t now, bool events) {
   Slot& slot = slots_[index];
   const uint64_t word = slot.word.load(std::memory_order_acquire);
   if ((word & kLive) == 0) return;
   TcpEndpoint& endpoint = *slot.endpoint;
   if ((word & kClosing) != 0) endpoint.Abort();
+  if (endpoint.Idle() && !events) return;
   endpoint.Run(now);
   NicCompletion completion;
   uint32_t requests;
@@ -240,13 +245,12 @@ void TcpNic::RunSlot(uint32_t index, uint64_t now) {
   slot.word.store(word & ~(kLive | kClosing), std::memory_order_release);
 }
 
-// Requests are taken last, so that those of an endpoint that is gone find it gone.
 void TcpNic::Progress() {
   const uint64_t now = options_.clock.Now();
   const uint32_t count = slot_count_.load(std::memory_order_acquire);
-  if (count > 1) TakeEvents();
+  const bool events = count > 1 && TakeEvents();
   TakePosted(now);
-  for (uint32_t i = 1; i < count; ++i) RunSlot(i, now);
+  for (uint32_t i = 1; i < count; ++i) RunSlot(i, now, events);
 }
 
 size_t TcpNic::Peek(std::span<NicCompletion> completions) {

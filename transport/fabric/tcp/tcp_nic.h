@@ -114,8 +114,8 @@ class TcpNic : public Nic {
   // Poller.
   void Progress();
   void TakePosted(uint64_t now);
-  void TakeEvents();
-  void RunSlot(uint32_t index, uint64_t now);
+  bool TakeEvents();
+  void RunSlot(uint32_t index, uint64_t now, bool events);
   void Show(const NicCompletion& completion, uint32_t slot, uint32_t requests);
   bool Runnable() const;
   uint64_t Deadline() const;

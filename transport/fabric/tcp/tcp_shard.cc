@@ -32,6 +32,7 @@ TcpShard::TcpShard(TcpSession::Shared* shared, std::atomic<size_t>* connections,
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       sweep_interval_(std::min(kLongestSweepInterval, shared->request_timeout / 4)),
+      owner_pid_(getpid()),
       bounce_(bounce_bytes) {}
 
 absl::StatusOr<std::unique_ptr<TcpShard>> TcpShard::Start(TcpSession::Shared* shared,
@@ -52,6 +53,10 @@ absl::StatusOr<std::unique_ptr<TcpShard>> TcpShard::Start(TcpSession::Shared* sh
 }
 
 TcpShard::~TcpShard() {
+  if (getpid() != owner_pid_) {
+    if (thread_.joinable()) thread_.detach();  // a forked child: the thread did not come along
+    return;
+  }
   stop_.store(true, std::memory_order_release);
   Wake();
   if (thread_.joinable()) thread_.join();

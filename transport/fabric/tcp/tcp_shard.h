@@ -5,6 +5,8 @@
 // session waits for the rest of something the thread sleeps without a timer.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -67,6 +69,7 @@ class TcpShard {
   const GuardedFd epoll_;
   const GuardedFd wake_;  // eventfd
   const std::chrono::nanoseconds sweep_interval_;
+  const pid_t owner_pid_;
   std::atomic<bool> stop_{false};
 
   std::mutex mutex_;

@@ -141,6 +141,8 @@ TEST_F(TcpConnectionTest, AnyCodeButZeroIsARefusal) {
   Begin("2", Write(0, 1, 100));
   PollUntilTargetHas(kTcpHeaderBytes + 100);
   target_.SendStatus(static_cast<TcpCode>(77));
+  PollUntilTargetSeesTheEnd();  // whether it reads on after this one nobody knows
+  target_.Close();
   EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Failed(1, FabricStatus::kRemoteAccess)));
 }
 

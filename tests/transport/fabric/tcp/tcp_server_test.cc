@@ -216,7 +216,8 @@ TEST_F(TcpServerTest, RegionsComeAndGoUnderLoad) {
       while (!stop) {
         const RawSocket client = Client();
         while (!stop) {
-          client.SendHeader(Header(i == 0 ? TcpOperation::kWrite : TcpOperation::kRead, 200'000));
+          client.SendHeader(i == 0 ? Header(TcpOperation::kWrite, 200'000)
+                                   : Header(TcpOperation::kRead, 200'000, 1 << 20));
           if (i == 0 && send(client.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0) break;
           if (client.ReceiveStatus() != 0) break;
           if (i == 1 && client.Receive(200'000).size() != 200'000) break;
