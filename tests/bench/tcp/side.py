@@ -121,11 +121,13 @@ def run(side, opcode, name, address, count, length, threads, milliseconds):
 
     def work(thread):
         now = time.perf_counter()
-        while now < until:
+        while True:  # once at least
             moves[thread]()
             after = time.perf_counter()
             latencies[thread].append(after - now)
             now = after
+            if now >= until:
+                return
 
     cpu, began = cpu_seconds(), time.perf_counter()
     workers = [threading.Thread(target=work, args=(t,)) for t in range(1, threads)]
