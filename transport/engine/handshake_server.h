@@ -5,9 +5,9 @@
 // milliseconds (other clients wait that long); they must not destroy the server.
 // Bounds, so that no number of idle, slow or huge clients hurts: kMaxConnections connections and
 // MaxBufferedBytes() bytes. A connection too many takes the place of the oldest that was answered
-// already, else of the oldest; a byte too many that of the oldest that hold some. So a client that
-// sends its request at once is served however many others do not. Each connection ends `deadline`
-// after it was accepted.
+// already, else of the oldest; a byte too many that of the oldest that hold some. So a client is
+// served however many others are idle, unless kMaxConnections of them connect before its request
+// is here. Each connection ends `deadline` after it was accepted.
 // Errors: Start says what it tried. A connection that breaks the protocol is closed without answer
 // and counted. After its reply a connection waits, in nobody's way, for the client to close.
 #pragma once
