@@ -215,6 +215,17 @@ std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_vie
   return MakeRank(std::move(config), resolve, error);
 }
 
+namespace {
+
+// MC_LOG_LEVEL.
+void SetLevel(const std::string& level) {
+  if (level == "TRACE" || level == "INFO") SetDefaultLogLevel(LogLevel::kInfo);
+  if (level == "WARNING") SetDefaultLogLevel(LogLevel::kWarning);
+  if (level == "ERROR") SetDefaultLogLevel(LogLevel::kError);
+}
+
+}  // namespace
+
 // Over TCP: the segment and its listener first, since its name is how everybody knows the rank.
 std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
                                                    std::string* error) {
@@ -223,27 +234,36 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
         fmt::format("metadata \"{}\" is not supported yet: use \"P2PHANDSHAKE\"", options.metadata);
     return nullptr;
   }
-  if (options.protocol != "tcp") {
-    *error = fmt::format("protocol \"{}\" is not supported yet: use \"tcp\"", options.protocol);
+  if (options.protocol == "rdma") {
+    LogOnce(LogLevel::kWarning, "rdma",
+            "protocol \"rdma\": this build uses no RDMA device yet; everything goes over TCP");
+  } else if (options.protocol != "tcp") {
+    *error = fmt::format("protocol \"{}\" is not known: use \"tcp\" or \"rdma\"", options.protocol);
     return nullptr;
   }
   RankConfig config;
   const std::string text = options.config_text + "\nname: \"engine\"";
   if (!LoadRankConfig(text, "engine", std::getenv, &config, error)) return nullptr;
   const EngineEnvironment environment = ReadEngineEnvironment(std::getenv);
+  SetLevel(environment.log_level);
   for (const std::string& warning : environment.warnings) Log(LogLevel::kWarning, warning);
   absl::StatusOr<std::unique_ptr<P2pSegment>> segment =
       P2pSegment::Start(options.host, environment);
   if (!Fail(segment.status(), error)) return nullptr;
 
   config.name = (*segment)->name();
-  config.nics = {{.name = "tcp0", .rail = "tcp0", .kind = NicKind::kTcp, .queue_depth = 1024}};
-  config.batch_timeout_ms = environment.transfer_timeout_s * 1000;
+  NicConfig& nic = config.nics.emplace_back();
+  nic.name = nic.rail = "tcp0";
+  nic.kind = NicKind::kTcp;
+  nic.queue_depth = 1024;
+  nic.connections = static_cast<uint32_t>(environment.tcp_lanes_per_peer);
+  nic.status_timeout_s = environment.tcp_status_timeout_s;
   config.slice_size = kTcpSliceBytes;
   config.max_batches = kEngineBatches;
   auto directory = std::make_shared<SegmentDirectory>(
-      (*segment)->name(), std::make_unique<P2pMetadata>(
-                              environment, [own = segment->get()] { return own->Encoded(); }));
+      (*segment)->name(),
+      std::make_unique<P2pMetadata>(environment, [own = segment->get()] { return own->Encoded(); }),
+      static_cast<int>(environment.tcp_protocol_version));
   auto rank = MakeRank(
       std::move(config),
       [directory](const std::string& target) { return directory->Resolve(target); }, error);

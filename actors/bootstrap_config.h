@@ -31,7 +31,8 @@ struct NicConfig {
   uint64_t base_delay_ns = 3000;
   bool model_only = false;  // keeps the clock, moves no bytes
   uint32_t queue_depth = 256;
-  uint32_t connections = 4;  // kTcp: to each target
+  uint32_t connections = 4;        // kTcp: to each target
+  uint64_t status_timeout_s = 30;  // kTcp: for an answer
 };
 
 struct PxnConfig {

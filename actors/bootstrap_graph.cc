@@ -59,6 +59,7 @@ absl::StatusOr<std::unique_ptr<Nic>> MakeTcpNic(const NicConfig& nic) {
   TcpNicOptions options;
   options.name = nic.name;
   options.connections = nic.connections;
+  options.status_timeout = std::chrono::seconds(nic.status_timeout_s);
   options.send_queue_depth = nic.queue_depth;
   options.max_endpoints = kMaxTargets;
   return TcpNic::Create(std::move(options));

@@ -18,9 +18,11 @@ struct LogState {
   std::shared_ptr<const LogSink> sink;      // nullptr: standard error
   std::set<std::string, std::less<>> said;  // keys of LogOnce
   LogLevel threshold = LogLevel::kWarning;
+  bool chosen = false;  // by RAILHOP_LOG_LEVEL
 
   LogState() {
     const char* text = std::getenv("RAILHOP_LOG_LEVEL");
+    chosen = text != nullptr;
     const std::string_view level = text == nullptr ? "" : text;
     if (level == "info") threshold = LogLevel::kInfo;
     if (level == "error") threshold = LogLevel::kError;
@@ -51,6 +53,12 @@ void WriteToStandardError(LogLevel level, std::string_view message) {
 }
 
 }  // namespace
+
+void SetDefaultLogLevel(LogLevel level) {
+  LogState& state = State();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  if (!state.chosen) state.threshold = level;
+}
 
 LogSink SetLogSink(LogSink sink) {
   LogState& state = State();

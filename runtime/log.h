@@ -18,6 +18,9 @@ using LogSink = std::function<void(LogLevel, std::string_view message)>;
 // Replaces the sink; an empty one restores standard error. Returns the previous one.
 LogSink SetLogSink(LogSink sink);
 
+// In place of what RAILHOP_LOG_LEVEL says, unless that is set.
+void SetDefaultLogLevel(LogLevel level);
+
 void Log(LogLevel level, std::string_view message);
 
 // Says it once per process and `key`; later calls with the key are dropped.

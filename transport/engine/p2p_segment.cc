@@ -37,6 +37,7 @@ absl::Status P2pSegment::Listen(const EngineEnvironment& environment) {
   data_ = *std::move(server);
   descriptor_.tcp_data_port = data_->port();
   descriptor_.tcp_proto_version = 2;
+  descriptor_.railhop_drain = 1;
 
   absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
   if (!loop.ok()) return loop.status();

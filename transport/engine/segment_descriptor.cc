@@ -189,6 +189,7 @@ std::string SegmentDescriptor::Encode() const {
                   {"tcp_proto_version", tcp_proto_version}};
   if (!timestamp.empty()) segment["timestamp"] = timestamp;
   if (!rdma_server_name.empty()) segment["rdma_server_name"] = rdma_server_name;
+  if (railhop_drain != 0) segment["railhop_drain"] = railhop_drain;
   const bool is_rdma = protocol == SegmentProtocol::kRdma;
   json& list = segment["buffers"] = json::array();
   for (const SegmentBuffer& buffer : buffers) {
@@ -226,6 +227,7 @@ absl::StatusOr<SegmentDescriptor> SegmentDescriptor::Decode(std::string_view tex
   reader.Unsigned("tcp_data_port", UINT16_MAX, &descriptor.tcp_data_port);
   reader.Unsigned("tcp_proto_version", INT32_MAX, &descriptor.tcp_proto_version);
   reader.Text("timestamp", &descriptor.timestamp);
+  reader.Unsigned("railhop_drain", 1, &descriptor.railhop_drain);
   reader.Text("rdma_server_name", &descriptor.rdma_server_name);
   const json* const buffers = reader.Array("buffers");
   const bool is_rdma = descriptor.protocol == SegmentProtocol::kRdma;

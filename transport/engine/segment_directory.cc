@@ -14,7 +14,7 @@ namespace {
 using std::chrono::steady_clock;
 
 // How the target's data is reached: the host that its metadata was asked from, and its data port.
-absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor) {
+absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, int newest) {
   if (descriptor.protocol != SegmentProtocol::kTcp) {
     return absl::UnimplementedError(fmt::format(
         "segment {} is reached by \"{}\", which this engine does not speak; start both with the "
@@ -35,9 +35,11 @@ absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor) {
     known.address = buffer.address;
     known.length = buffer.length;
   }
+  const int version = descriptor.tcp_proto_version >= 2 ? newest : 1;
   info.connection = FormatTcpTarget({.host = address->host,
                                      .port = descriptor.tcp_data_port,
-                                     .version = descriptor.tcp_proto_version >= 2 ? 2 : 1});
+                                     .version = version,
+                                     .drain = version == 2 && descriptor.railhop_drain != 0});
   return info;
 }
 
@@ -70,8 +72,9 @@ bool SegmentView::Covers(uint64_t address, uint64_t length) const {
   return address < range.end && length <= range.end - address;
 }
 
-SegmentDirectory::SegmentDirectory(std::string own_name, std::unique_ptr<Metadata> metadata)
-    : own_name_(std::move(own_name)), metadata_(std::move(metadata)) {
+SegmentDirectory::SegmentDirectory(std::string own_name, std::unique_ptr<Metadata> metadata,
+                                   int tcp_version)
+    : own_name_(std::move(own_name)), metadata_(std::move(metadata)), tcp_version_(tcp_version) {
   segments_[kLocalSegment] = std::make_unique<Segment>();
   segments_[kLocalSegment]->name = own_name_;
   by_name_.emplace(own_name_, kLocalSegment);
@@ -145,7 +148,7 @@ absl::StatusOr<TargetInfo> SegmentDirectory::Resolve(const std::string& name) {
     segment = Find(*opened);
   }
   if (absl::Status status = Refresh(*segment, kFresh); !status.ok()) return status;
-  return MakeTargetInfo(segment->view()->descriptor());
+  return MakeTargetInfo(segment->view()->descriptor(), tcp_version_);
 }
 
 }  // namespace railhop

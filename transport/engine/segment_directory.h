@@ -57,7 +57,8 @@ class SegmentDirectory {
     std::atomic<std::chrono::steady_clock::time_point> in_vain_{};  // when Look last was
   };
 
-  SegmentDirectory(std::string own_name, std::unique_ptr<Metadata> metadata);
+  // `tcp_version`: the newest version of the TCP data protocol to use, 1 or 2 (MC_TCP_PROTO).
+  SegmentDirectory(std::string own_name, std::unique_ptr<Metadata> metadata, int tcp_version = 2);
 
   Metadata& metadata() { return *metadata_; }
   const std::string& own_name() const { return own_name_; }
@@ -86,6 +87,7 @@ class SegmentDirectory {
 
   const std::string own_name_;
   const std::unique_ptr<Metadata> metadata_;
+  const int tcp_version_;
   std::array<std::unique_ptr<Segment>, kMaxSegments> segments_;  // by handle; 0 is the own one
   std::atomic<size_t> count_{1};
   std::mutex mutex_;  // by_name_, and who adds
