@@ -124,6 +124,7 @@ void TcpEndpoint::Run(uint64_t now) {
   }
   if (phase_ == Phase::kEnding) RunEnding(now);
   if (phase_ == Phase::kDraining) RunDraining(now);
+  more_ = Runnable();
 }
 
 void TcpEndpoint::RunEnding(uint64_t now) {

@@ -39,8 +39,9 @@ class TcpEndpoint final : private TcpConnection::Owner {
   // Gives up everything that is not complete, for good.
   void Abort();
   void Run(uint64_t now);
-  // Nothing is posted: Run need not be called before there is an event of a socket.
-  bool Idle() const { return phase_ == Phase::kLive && head_ == tail_; }
+  // Nothing is posted, and the last Run has left nothing: it need not be called before there is an
+  // event of a socket.
+  bool Idle() const { return phase_ == Phase::kLive && head_ == tail_ && !more_; }
   bool Runnable() const;
   uint64_t Deadline() const;
 
@@ -88,6 +89,7 @@ class TcpEndpoint final : private TcpConnection::Owner {
   uint64_t tail_ = 0;
   uint32_t silent_ = 0;  // ended without a completion since the last one
 
+  bool more_ = false;  // the last Run had its turn, but was not at its end
   Phase phase_ = Phase::kLive;
   uint64_t limit_ = UINT64_MAX;  // the request that failed
   FabricStatus error_ = FabricStatus::kOk;

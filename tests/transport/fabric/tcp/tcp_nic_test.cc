@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
+#include "runtime/event_loop.h"
 #include "tests/transport/fabric/tcp/tcp_fixture.h"
 
 namespace railhop {
@@ -240,6 +242,37 @@ TEST_P(TcpNicTest, ParkingIsWokenByPostsAndAnswers) {
   EXPECT_EQ(nic_->PrepareToPark(), 0u);  // it is still there
   nic_->FinishPark();
   nic_->Advance(1);
+}
+
+TEST_P(TcpNicTest, AReactorsLoopIsWokenEachTime) {
+  auto loop = EventLoop::Create();
+  ASSERT_TRUE(loop.ok()) << loop.status();
+  int wakes = 0;
+  ASSERT_TRUE((*loop)->WatchFd(nic_->fd(), Trigger::kEdge, [&] { ++wakes; }).ok());
+  NicCompletion completion;
+  for (uint64_t i = 0; i < 50; ++i) {
+    // Nothing is left to do, or at most for one more look: what was read last may have been all.
+    if (nic_->PrepareToPark() == 0) {
+      EXPECT_EQ(nic_->PrepareToPark(), Nic::kNoDeadline);
+    }
+    EXPECT_EQ(nic_->Peek({&completion, 1}), 0u);
+    const int before = wakes;
+    Post(Read(endpoint_, i, 1 << 20));
+    (*loop)->RunOnce(std::chrono::seconds(60));
+    EXPECT_GT(wakes, before);
+    nic_->FinishPark();
+    size_t shown = 0;
+    while (shown == 0) {
+      const uint64_t time = nic_->PrepareToPark();
+      shown = nic_->Peek({&completion, 1});
+      if (shown == 0 && time != 0) {
+        ASSERT_GT((*loop)->RunOnce(std::chrono::seconds(60)), 0);
+      }
+      nic_->FinishPark();
+    }
+    nic_->Advance(1);
+    (*loop)->RunReady();  // what came while it was awake
+  }
 }
 
 TEST_P(TcpNicTest, AWakeBeforeTheSecondLookIsNotLost) {
