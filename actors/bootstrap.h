@@ -88,11 +88,11 @@ class Rank : public DataPath {
 // An engine whose data path is a rank of its own.
 struct EngineOptions {
   // How peers reach this host: a name or an address; a port in it counts for nothing.
-  std::string host;
+  std::string host = {};
   std::string metadata = "P2PHANDSHAKE";
   std::string protocol = "tcp";
   // A RankConfig without name and NICs, for threads and the like; empty: the defaults.
-  std::string config_text;
+  std::string config_text = {};
 };
 // nullptr and `error`: what, to what, what to do. The MC_* variables (`railhop env`) are read here.
 std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,

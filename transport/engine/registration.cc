@@ -41,11 +41,12 @@ EngineError RegistrationTable::Reserve(std::span<const BufferEntry> entries) {
   return error;
 }
 
-EngineError RegistrationTable::BeginRelease(void* address) {
+EngineError RegistrationTable::BeginRelease(void* address, bool* half_done) {
   const std::lock_guard lock(mutex_);
   const auto found = ranges_.find(ToAddress(address));
   if (found == ranges_.end() || found->second.releasing) return EngineError::kAddressNotRegistered;
   found->second.releasing = true;
+  *half_done = found->second.half_done;
   return EngineError::kOk;
 }
 
@@ -54,9 +55,11 @@ void RegistrationTable::EndRelease(void* address) {
   ranges_.erase(ToAddress(address));
 }
 
-void RegistrationTable::KeepAfterAll(void* address) {
+void RegistrationTable::KeepAfterAll(void* address, bool half_done) {
   const std::lock_guard lock(mutex_);
-  ranges_.at(ToAddress(address)).releasing = false;
+  Range& range = ranges_.at(ToAddress(address));
+  range.releasing = false;
+  range.half_done = half_done;
 }
 
 }  // namespace railhop

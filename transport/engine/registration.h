@@ -21,15 +21,17 @@ class RegistrationTable {
   // kAddressOverlapped for one that overlaps another or what is here. Neighbours are allowed.
   EngineError Reserve(std::span<const BufferEntry> entries);
   // kAddressNotRegistered: no range begins there, or another thread is releasing it.
-  EngineError BeginRelease(void* address);
+  EngineError BeginRelease(void* address, bool* half_done);
   void EndRelease(void* address);
-  // The release was refused: the range stays.
-  void KeepAfterAll(void* address);
+  // The release was refused: the range stays. `*half_done` of the next BeginRelease says whether
+  // the first of its two steps was done by then.
+  void KeepAfterAll(void* address, bool half_done);
 
  private:
   struct Range {
     uint64_t length = 0;
     bool releasing = false;
+    bool half_done = false;
   };
   bool IsFree(uint64_t address, uint64_t length) const;
 

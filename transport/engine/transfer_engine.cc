@@ -84,14 +84,15 @@ EngineError TransferEngine::Register(const BufferEntry& entry, std::string_view 
   return added;
 }
 
-EngineError TransferEngine::Unregister(void* address) {
-  if (const EngineError gone = FromLocalSegment(local_->Remove(address));
-      gone != EngineError::kOk) {
-    return gone;
-  }
+// The data path first, which refuses while a transfer still uses the range: then nothing has
+// changed. `*half_done`: that step was done before, or is now.
+EngineError TransferEngine::Unregister(void* address, bool* half_done) {
   std::string error;
-  if (data_path_->UnregisterMemory(address, &error)) return EngineError::kOk;
-  return Fail(EngineError::kContext, std::move(error));
+  if (!*half_done && !data_path_->UnregisterMemory(address, &error)) {
+    return Fail(EngineError::kContext, std::move(error));
+  }
+  *half_done = true;
+  return FromLocalSegment(local_->Remove(address));
 }
 
 EngineError TransferEngine::RegisterMemoryBatch(std::span<const BufferEntry> entries,
@@ -111,20 +112,25 @@ EngineError TransferEngine::RegisterMemoryBatch(std::span<const BufferEntry> ent
   }
   if (error == EngineError::kOk) return error;
   std::string what = last_error_text;  // undoing must not say something else
-  for (size_t i = 0; i < done; ++i) Unregister(entries[i].address);
+  for (size_t i = 0; i < done; ++i) {
+    bool half_done = false;
+    Unregister(entries[i].address, &half_done);
+  }
   for (const BufferEntry& entry : entries) memory_->EndRelease(entry.address);
   return Fail(error, std::move(what));
 }
 
 EngineError TransferEngine::UnregisterMemory(void* address) {
-  if (const EngineError error = memory_->BeginRelease(address); error != EngineError::kOk) {
+  bool half_done = false;
+  EngineError error = memory_->BeginRelease(address, &half_done);
+  if (error != EngineError::kOk) {
     return Fail(error, "no registered range begins at the address to unregister");
   }
-  const EngineError error = Unregister(address);
+  error = Unregister(address, &half_done);
   if (error == EngineError::kOk) {
     memory_->EndRelease(address);
   } else {
-    memory_->KeepAfterAll(address);
+    memory_->KeepAfterAll(address, half_done);
   }
   return error;
 }

@@ -140,7 +140,7 @@ class TransferEngine {
 
  private:
   EngineError Register(const BufferEntry& entry, std::string_view location);
-  EngineError Unregister(void* address);
+  EngineError Unregister(void* address, bool* half_done);
   EngineError Prepare(const TransferTask& task, SegmentId* id);
 
   const std::shared_ptr<SegmentDirectory> directory_;

@@ -41,14 +41,17 @@ TEST(RegistrationTableTest, ABatchIsTakenWholeOrNotAtAll) {
 
 TEST(RegistrationTableTest, ARangeIsReleasedByOneThreadAtATime) {
   RegistrationTable table;
-  EXPECT_EQ(table.BeginRelease(At(1000)), EngineError::kAddressNotRegistered);
+  bool half_done = false;
+  EXPECT_EQ(table.BeginRelease(At(1000), &half_done), EngineError::kAddressNotRegistered);
   ASSERT_EQ(Reserve(table, {{At(1000), 100}}), EngineError::kOk);
-  EXPECT_EQ(table.BeginRelease(At(1001)), EngineError::kAddressNotRegistered);
-  EXPECT_EQ(table.BeginRelease(At(1000)), EngineError::kOk);
-  EXPECT_EQ(table.BeginRelease(At(1000)), EngineError::kAddressNotRegistered);
+  EXPECT_EQ(table.BeginRelease(At(1001), &half_done), EngineError::kAddressNotRegistered);
+  EXPECT_EQ(table.BeginRelease(At(1000), &half_done), EngineError::kOk);
+  EXPECT_EQ(table.BeginRelease(At(1000), &half_done), EngineError::kAddressNotRegistered);
   EXPECT_EQ(Reserve(table, {{At(1000), 1}}), EngineError::kAddressOverlapped) << "not gone yet";
-  table.KeepAfterAll(At(1000));
-  EXPECT_EQ(table.BeginRelease(At(1000)), EngineError::kOk);
+  EXPECT_FALSE(half_done);
+  table.KeepAfterAll(At(1000), true);
+  EXPECT_EQ(table.BeginRelease(At(1000), &half_done), EngineError::kOk);
+  EXPECT_TRUE(half_done);
   table.EndRelease(At(1000));
   EXPECT_EQ(Reserve(table, {{At(1000), 1}}), EngineError::kOk);
 }

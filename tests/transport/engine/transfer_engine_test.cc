@@ -50,13 +50,15 @@ class FakeSegment final : public LocalSegment {
     return absl::OkStatus();
   }
   absl::Status Remove(void* address) override {
-    lent.erase(address);
-    return absl::OkStatus();
+    if (address == stuck) return absl::DeadlineExceededError("a client is at it");
+    if (lent.erase(address) == 1) return absl::OkStatus();
+    return absl::NotFoundError("not lent");
   }
   std::vector<Notification> TakeNotifications() override { return {}; }
 
   std::set<void*> lent;
   void* refused = nullptr;
+  void* stuck = nullptr;
 
  private:
   std::string name_ = "here:1";
@@ -130,8 +132,13 @@ TEST_F(TransferEngineTest, MemoryThatIsInUseStaysRegistered) {
   path_->busy_memory.insert(At(4096));
   EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kContext);
   EXPECT_EQ(engine_->RegisterMemory(At(4096), 1, "*"), EngineError::kAddressOverlapped);
+  EXPECT_EQ(segment_->lent.size(), 1u) << "nothing has changed";
   path_->busy_memory.clear();
-  EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kOk);
+  segment_->stuck = At(4096);
+  EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kMemory);
+  segment_->stuck = nullptr;
+  EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kOk) << "the rest of it";
+  EXPECT_THAT(segment_->lent, IsEmpty());
 }
 
 TEST_F(TransferEngineTest, OpensASegmentOnceAndItsOwnIsTheLocalOne) {
