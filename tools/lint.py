@@ -2,7 +2,9 @@
 """What ./dev lint runs: formatting of every source file, and clang-tidy with a memory.
 
   lint.py format [--fix]           clang-format over the C++ files, a syntax check over the Python ones
-  lint.py tidy BUILD STAMPS        clang-tidy over what BUILD compiles, skipping what STAMPS knows
+  lint.py tidy BUILD STAMPS [--tests]
+                                   clang-tidy over what BUILD compiles, skipping what STAMPS knows;
+                                   with --tests over the tests as well
 
 A translation unit is clean until anything that clang-tidy reads of it changes: a stamp's name is the
 hash of its compile command, of every file that the last build of it included (from ninja's log),
@@ -70,25 +72,26 @@ class Hashes:
         return self._known[path]
 
 
-def units_to_check(build):
+def units_to_check(build, with_tests):
     """(source, object, command) of each project source, and of each header that none includes."""
     with open(os.path.join(build, "compile_commands.json")) as file:
         entries = json.load(file)
     includes = read_includes(build)
+    folders = [folder for folder in FOLDERS if with_tests or folder != "tests"]
     units, alone, covered = [], [], set()
     for entry in entries:
         relative = os.path.relpath(entry["file"], ROOT)
         words = shlex.split(entry["command"])
         target = words[words.index("-o") + 1]
         unit = (entry["file"], includes.get(target), entry["command"])
-        if relative.split(os.sep)[0] in FOLDERS:
+        if relative.split(os.sep)[0] in folders:
             units.append(unit)
             covered.update(unit[1] or [])
         elif "/headers_alone/" in entry["file"]:
             alone.append(unit)
     for source, read, command in alone:
         header = re.search(r'#include "(.*)"', pathlib.Path(source).read_text()).group(1)
-        if str(ROOT / header) not in covered:
+        if header.split("/")[0] in folders and str(ROOT / header) not in covered:
             units.append((source, read, command))
     missing = [source for source, read, _ in units if read is None]
     if missing:
@@ -96,7 +99,7 @@ def units_to_check(build):
     return units
 
 
-def check_tidy(build, stamps):
+def check_tidy(build, stamps, with_tests):
     build = os.path.abspath(build)
     os.makedirs(stamps, exist_ok=True)
     hashes = Hashes()
@@ -106,7 +109,7 @@ def check_tidy(build, stamps):
     common = hashlib.sha256(version + b"".join(path.read_bytes() for path in configs)).hexdigest()
 
     work = []
-    units = units_to_check(build)
+    units = units_to_check(build, with_tests)
     for source, read, command in units:
         parts = [common, command, *(f"{path} {hashes.of(path)}" for path in sorted(set(read)))]
         key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -155,8 +158,8 @@ def check_tidy(build, stamps):
 def main(arguments):
     if arguments[:1] == ["format"] and arguments[1:] in ([], ["--fix"]):
         return check_format(bool(arguments[1:]))
-    if arguments[:1] == ["tidy"] and len(arguments) == 3:
-        return check_tidy(*arguments[1:])
+    if arguments[:1] == ["tidy"] and len(arguments) in (3, 4) and arguments[3:] in ([], ["--tests"]):
+        return check_tidy(*arguments[1:3], bool(arguments[3:]))
     print(__doc__, file=sys.stderr)
     return 2
 
