@@ -16,9 +16,12 @@
 #include "runtime/log.h"
 #include "transport/copy/host_copy_engine.h"
 #include "transport/engine/environment.h"
+#include "transport/engine/local_host.h"
+#include "transport/engine/metadata_store.h"
 #include "transport/engine/p2p_metadata.h"
-#include "transport/engine/p2p_segment.h"
 #include "transport/engine/segment_directory.h"
+#include "transport/engine/stored_metadata.h"
+#include "transport/engine/tcp_segment.h"
 #include "transport/fabric/sim/sim_target.h"
 #include "transport/ring/control_block.h"
 
@@ -30,6 +33,7 @@ constexpr std::chrono::seconds kDestructorDrain{5};
 // TCP has no work requests to spread: a slice is what one connection carries at a time.
 constexpr uint64_t kTcpSliceBytes = 1 << 20;
 constexpr uint32_t kEngineBatches = 4096;
+constexpr std::string_view kP2pHandshake = "P2PHANDSHAKE";
 
 bool Fail(const absl::Status& status, std::string* error) {
   if (!status.ok()) *error = std::string(status.message());
@@ -203,6 +207,44 @@ std::unique_ptr<RankImpl> MakeRank(RankConfig config, EndpointActor::Resolve res
   return rank;
 }
 
+struct SegmentAndMetadata {
+  std::unique_ptr<TcpSegment> segment;
+  std::unique_ptr<Metadata> metadata;  // must not outlive the segment
+};
+
+absl::StatusOr<SegmentAndMetadata> StartSegment(const EngineOptions& options,
+                                                const EngineEnvironment& environment) {
+  SegmentAndMetadata started;
+  const auto start = [&](const std::string& host, const std::string& name) -> absl::Status {
+    auto segment = TcpSegment::Start(host, name, environment);
+    if (!segment.ok()) return segment.status();
+    started.segment = *std::move(segment);
+    return absl::OkStatus();
+  };
+  const auto encoded = [&started] {
+    return [own = started.segment.get()] { return own->Encoded(); };
+  };
+  if (options.metadata == kP2pHandshake) {
+    // The port in a host's name is the caller's guess: peers get the one that was drawn.
+    const absl::StatusOr<HostPort> host = ParseHostPort(options.host);
+    if (!host.ok()) return host.status();
+    if (absl::Status status = start(host->host, ""); !status.ok()) return status;
+    started.metadata = std::make_unique<P2pMetadata>(environment, encoded());
+    return started;
+  }
+  auto store = OpenMetadataStore(options.metadata, environment.handshake_max_length);
+  if (!store.ok()) return store.status();
+  const absl::StatusOr<std::string> host =
+      FindLocalHost(options.host, environment.tcp_bind_address, environment.use_ipv6);
+  if (!host.ok()) return host.status();
+  if (absl::Status status = start(*host, options.host); !status.ok()) return status;
+  started.metadata = std::make_unique<StoredMetadata>(
+      *std::move(store), environment,
+      OwnSegment{
+          .name = options.host, .listener = started.segment->listener(), .descriptor = encoded()});
+  return started;
+}
+
 }  // namespace
 
 std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_view config_name,
@@ -229,11 +271,6 @@ void SetLevel(const std::string& level) {
 // Over TCP: the segment and its listener first, since its name is how everybody knows the rank.
 std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
                                                    std::string* error) {
-  if (options.metadata != "P2PHANDSHAKE") {
-    *error =
-        fmt::format("metadata \"{}\" is not supported yet: use \"P2PHANDSHAKE\"", options.metadata);
-    return nullptr;
-  }
   if (options.protocol == "rdma") {
     LogOnce(LogLevel::kWarning, "rdma",
             "protocol \"rdma\": this build uses no RDMA device yet; everything goes over TCP");
@@ -247,11 +284,10 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   const EngineEnvironment environment = ReadEngineEnvironment(std::getenv);
   SetLevel(environment.log_level);
   for (const std::string& warning : environment.warnings) Log(LogLevel::kWarning, warning);
-  absl::StatusOr<std::unique_ptr<P2pSegment>> segment =
-      P2pSegment::Start(options.host, environment);
-  if (!Fail(segment.status(), error)) return nullptr;
+  auto found = StartSegment(options, environment);
+  if (!Fail(found.status(), error)) return nullptr;
 
-  config.name = (*segment)->name();
+  config.name = found->segment->name();
   NicConfig& nic = config.nics.emplace_back();
   nic.name = nic.rail = "tcp0";
   nic.kind = NicKind::kTcp;
@@ -261,15 +297,17 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   config.slice_size = kTcpSliceBytes;
   config.max_batches = kEngineBatches;
   auto directory = std::make_shared<SegmentDirectory>(
-      (*segment)->name(),
-      std::make_unique<P2pMetadata>(environment, [own = segment->get()] { return own->Encoded(); }),
+      found->segment->name(), std::move(found->metadata),
       static_cast<int>(environment.tcp_protocol_version));
   auto rank = MakeRank(
       std::move(config),
       [directory](const std::string& target) { return directory->Resolve(target); }, error);
   if (rank == nullptr) return nullptr;
-  return std::make_unique<TransferEngine>(std::move(rank), std::move(directory),
-                                          *std::move(segment));
+  auto engine = std::make_unique<TransferEngine>(std::move(rank), std::move(directory),
+                                                 std::move(found->segment));
+  if (engine->Publish() == EngineError::kOk) return engine;
+  *error = TransferEngine::last_error();
+  return nullptr;
 }
 
 }  // namespace railhop

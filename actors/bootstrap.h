@@ -87,8 +87,12 @@ class Rank : public DataPath {
 
 // An engine whose data path is a rank of its own.
 struct EngineOptions {
-  // How peers reach this host: a name or an address; a port in it counts for nothing.
+  // With P2PHANDSHAKE how peers reach this host, a name or an address; a port in it counts for
+  // nothing. With a metadata service the name that peers find the engine by; if it has no address
+  // they are told that of an interface.
   std::string host = {};
+  // "P2PHANDSHAKE", or a service (transport/engine/metadata_store.h): "http://host:port/path",
+  // "etcd://host:port[;host:port]".
   std::string metadata = "P2PHANDSHAKE";
   std::string protocol = "tcp";
   // A RankConfig without name and NICs, for threads and the like; empty: the defaults.

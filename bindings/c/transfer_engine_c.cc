@@ -122,8 +122,9 @@ int discoverTopology(transfer_engine_t) {
 }
 
 int getLocalIpAndPort(transfer_engine_t engine, char* buf_out, size_t buf_len) {
-  if (Of(engine).engine->name().size() >= buf_len) return Code(EngineError::kInvalidArgument);
-  CopyText(Of(engine).engine->name(), buf_out, buf_len);
+  const std::string listener = Of(engine).engine->listener();
+  if (listener.size() >= buf_len) return Code(EngineError::kInvalidArgument);
+  CopyText(listener, buf_out, buf_len);
   return 0;
 }
 

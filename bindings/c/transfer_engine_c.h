@@ -61,7 +61,8 @@ struct buffer_entry {
 };
 typedef struct buffer_entry buffer_entry_t;
 
-/* `ip_or_host_name` and `rpc_port` count for nothing with P2PHANDSHAKE. NULL on failure. */
+/* `metadata_conn_string`: P2PHANDSHAKE, http://host:port/path, etcd://host:port[;host:port].
+ * `ip_or_host_name`, `rpc_port` and `auto_discover` count for nothing. NULL on failure. */
 transfer_engine_t createTransferEngine(const char* metadata_conn_string,
                                        const char* local_server_name, const char* ip_or_host_name,
                                        uint64_t rpc_port, int auto_discover);

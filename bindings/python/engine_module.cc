@@ -43,9 +43,16 @@ void DefineSetUp(py::class_<PythonEngine>& engine) {
           "initialize_ext",
           [](PythonEngine& self, const std::string& host, const std::string& metadata,
              const std::optional<std::string>& protocol, const std::optional<std::string>& devices,
-             const std::string&) { return self.Initialize(host, metadata, protocol, devices); },
+             const std::string& type) {
+            const bool whole =
+                metadata == "P2PHANDSHAKE" || metadata.find("://") != std::string::npos;
+            return self.Initialize(host, whole ? metadata : type + "://" + metadata, protocol,
+                                   devices);
+          },
           Released(), py::arg("local_hostname"), py::arg("metadata_server"), py::arg("protocol"),
-          py::arg("device_name"), py::arg("metadata_type"))
+          py::arg("device_name"), py::arg("metadata_type"),
+          "As initialize; metadata_type (\"http\", \"etcd\") goes in front of a metadata_server "
+          "that has no such part.")
       .def("get_rpc_port", &PythonEngine::RpcPort,
            "Port of the handshake listener: peers open \"host:port\".")
       .def("get_local_topology", &PythonEngine::LocalTopology, py::arg("device_name") = py::none(),

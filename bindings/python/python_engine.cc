@@ -58,7 +58,7 @@ int PythonEngine::Initialize(const std::string& local_hostname, const std::strin
 
 int PythonEngine::RpcPort() const {
   if (engine_ == nullptr) return -1;
-  const std::string& name = engine_->name();
+  const std::string name = engine_->listener();
   int port = -1;
   std::from_chars(name.data() + name.rfind(':') + 1, name.data() + name.size(), port);
   return port;

@@ -29,6 +29,7 @@ struct EngineEnvironment {
   uint64_t max_rpc_port = 0;
   bool use_ipv6 = false;
   bool disable_metacache = false;
+  std::string metadata_cluster_id;
 
   bool force_tcp = false;
   bool force_hca = false;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "transport/engine/host_port.h"
 #include "transport/engine/transfer_engine.h"
 
 namespace railhop {
@@ -16,7 +17,10 @@ class LocalSegment {
   virtual ~LocalSegment() = default;
   // What peers open.
   virtual const std::string& name() const = 0;
-  // From now on peers may read and write the range, and find it in the descriptor.
+  // Where its engine answers.
+  virtual HostPort listener() const = 0;
+  // From now on peers may read and write the range, and find it in the descriptor (once that is
+  // published, see Metadata).
   virtual absl::Status Add(void* address, size_t length, std::string_view location) = 0;
   // When it returns, no peer can reach the range any more.
   virtual absl::Status Remove(void* address) = 0;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "transport/engine/host_port.h"
 #include "transport/fabric/tcp/tcp_target.h"
 
 namespace railhop {
@@ -13,8 +12,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// How the target's data is reached: the host that its metadata was asked from, and its data port.
-absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, int newest) {
+// How the target's data is reached: the host of its listener, and its data port.
+absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, Metadata& metadata,
+                                          int newest) {
   if (descriptor.protocol != SegmentProtocol::kTcp) {
     return absl::UnimplementedError(fmt::format(
         "segment {} is reached by \"{}\", which this engine does not speak; start both with the "
@@ -25,7 +25,7 @@ absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, i
     return absl::UnavailableError(
         fmt::format("segment {} has no TCP data port (yet)", descriptor.name));
   }
-  const absl::StatusOr<HostPort> address = ParseHostPort(descriptor.name);
+  const absl::StatusOr<HostPort> address = metadata.Locate(descriptor.name);
   if (!address.ok()) return address.status();
   TargetInfo info;
   info.name = descriptor.name;
@@ -148,7 +148,7 @@ absl::StatusOr<TargetInfo> SegmentDirectory::Resolve(const std::string& name) {
     segment = Find(*opened);
   }
   if (absl::Status status = Refresh(*segment, kFresh); !status.ok()) return status;
-  return MakeTargetInfo(segment->view()->descriptor(), tcp_version_);
+  return MakeTargetInfo(segment->view()->descriptor(), *metadata_, tcp_version_);
 }
 
 }  // namespace railhop

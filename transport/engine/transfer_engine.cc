@@ -1,8 +1,11 @@
 #include "transport/engine/transfer_engine.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "absl/status/status.h"
+#include "runtime/log.h"
 #include "transport/engine/engine_batches.h"
 #include "transport/engine/local_segment.h"
 #include "transport/engine/registration.h"
@@ -59,10 +62,24 @@ TransferEngine::TransferEngine(std::unique_ptr<DataPath> data_path,
       memory_(std::make_unique<RegistrationTable>()),
       batches_(std::make_unique<EngineBatches>(data_path_.get())) {}
 
-TransferEngine::~TransferEngine() = default;
+TransferEngine::~TransferEngine() {
+  const absl::Status status = directory_->metadata().Withdraw();
+  if (status.ok()) return;
+  Log(LogLevel::kWarning, fmt::format("segment {} is gone, but may still be found: {}", name(),
+                                      std::string(status.message())));
+}
 
 const std::string& TransferEngine::name() const {
   return local_->name();
+}
+
+std::string TransferEngine::listener() const {
+  const HostPort address = local_->listener();
+  return JoinHostPort(address.host, address.port);
+}
+
+EngineError TransferEngine::Publish() {
+  return FromPeer(directory_->metadata().Publish());
 }
 
 // --- Memory
@@ -110,6 +127,7 @@ EngineError TransferEngine::RegisterMemoryBatch(std::span<const BufferEntry> ent
     if (error != EngineError::kOk) break;
     ++done;
   }
+  if (error == EngineError::kOk) error = Publish();
   if (error == EngineError::kOk) return error;
   std::string what = last_error_text;  // undoing must not say something else
   for (size_t i = 0; i < done; ++i) {
@@ -121,6 +139,10 @@ EngineError TransferEngine::RegisterMemoryBatch(std::span<const BufferEntry> ent
 }
 
 EngineError TransferEngine::UnregisterMemory(void* address) {
+  return UnregisterMemoryBatch({&address, 1});
+}
+
+EngineError TransferEngine::Release(void* address) {
   bool half_done = false;
   EngineError error = memory_->BeginRelease(address, &half_done);
   if (error != EngineError::kOk) {
@@ -139,11 +161,18 @@ EngineError TransferEngine::UnregisterMemory(void* address) {
 EngineError TransferEngine::UnregisterMemoryBatch(std::span<void* const> addresses) {
   EngineError first = EngineError::kOk;
   std::string what;
+  bool changed = false;
   for (void* const address : addresses) {
-    const EngineError error = UnregisterMemory(address);
+    const EngineError error = Release(address);
+    changed |= error == EngineError::kOk;
     if (error == EngineError::kOk || first != EngineError::kOk) continue;
     first = error;
     what = last_error_text;
+  }
+  const EngineError published = changed ? Publish() : EngineError::kOk;
+  if (first == EngineError::kOk && published != EngineError::kOk) {
+    first = published;
+    what = "the memory is unregistered, but peers may still find it: " + last_error_text;
   }
   return first == EngineError::kOk ? first : Fail(first, std::move(what));
 }

@@ -93,11 +93,16 @@ class TransferEngine {
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
 
-  // What peers open: "host:port".
+  // What peers open: with P2PHANDSHAKE "host:port".
   const std::string& name() const;
+  // "host:port" of the handshake listener.
+  std::string listener() const;
+  // From now on peers find the engine; once, after set-up.
+  EngineError Publish();
 
   // --- Memory. `location`: "cpu:0", "cuda:3", "*". Adjacent ranges are allowed, overlapping ones
-  // are not. A batch registers all of its entries or none.
+  // are not. A batch registers all of its entries or none. kMetadata: the metadata service is not
+  // to be had; then nothing is registered, but what was to be unregistered is.
   EngineError RegisterMemory(void* address, size_t length, std::string_view location);
   EngineError UnregisterMemory(void* address);
   EngineError RegisterMemoryBatch(std::span<const BufferEntry> entries, std::string_view location);
@@ -141,6 +146,7 @@ class TransferEngine {
  private:
   EngineError Register(const BufferEntry& entry, std::string_view location);
   EngineError Unregister(void* address, bool* half_done);
+  EngineError Release(void* address);
   EngineError Prepare(const TransferTask& task, SegmentId* id);
 
   const std::shared_ptr<SegmentDirectory> directory_;

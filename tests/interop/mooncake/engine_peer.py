@@ -1,6 +1,8 @@
 """One engine in a process of its own, told what to do over standard input.
 
-Usage: engine_peer.py MODULE          railhop.engine or mooncake.engine
+Usage: engine_peer.py MODULE [METADATA NAME]       MODULE: railhop.engine or mooncake.engine
+
+With METADATA, the URL of a service, peers find it there by NAME; else by P2PHANDSHAKE.
 
 Says {"name": ..., "address": ...} once it is up, then answers each line, a JSON array
 [method, arguments...], with a line of JSON. It ends with standard input.
@@ -17,19 +19,20 @@ BYTES = 16 << 20
 
 
 class Peer:
-    def __init__(self, module):
+    def __init__(self, module, metadata="P2PHANDSHAKE", name=None):
         self.module = importlib.import_module(module)
         self.engine = self.module.TransferEngine()
         self.memory = bytearray(BYTES)
         self.address = ctypes.addressof((ctypes.c_char * BYTES).from_buffer(self.memory))
         self.extra = []
-        if self.engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") != 0:
+        if self.engine.initialize(name or "127.0.0.1", metadata, "tcp", "") != 0:
             sys.exit("the engine cannot be initialized")
+        self.name = name or f"127.0.0.1:{self.engine.get_rpc_port()}"
         if self.engine.register_memory(self.address, BYTES) != 0:
             sys.exit("memory cannot be registered")
 
     def hello(self):
-        return {"name": f"127.0.0.1:{self.engine.get_rpc_port()}", "address": self.address}
+        return {"name": self.name, "address": self.address}
 
     def fill(self, seed):
         block = b"".join(hashlib.sha256(f"{seed}/{i}".encode()).digest() for i in range(1024))
@@ -78,10 +81,14 @@ def main():
     # What libraries print on standard output must not come between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    peer = Peer(sys.argv[1])
+    peer = Peer(*sys.argv[1:])
     print(json.dumps(peer.hello()), file=answers, flush=True)
     for line in sys.stdin:
         method, *arguments = json.loads(line)
+        if method == "end":  # as an engine ends that is let go of; else it just dies
+            peer.engine = None
+            print(json.dumps(0), file=answers, flush=True)
+            break
         print(json.dumps(getattr(peer, method)(*arguments)), file=answers, flush=True)
     answers.flush()
     os._exit(0)  # some engines wait for their threads at exit for longer than a test likes

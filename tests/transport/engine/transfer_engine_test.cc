@@ -28,6 +28,7 @@ class FakeMetadata final : public Metadata {
     if (found == segments.end()) return absl::UnavailableError("nobody listens at " + name);
     return found->second;
   }
+  absl::StatusOr<HostPort> Locate(const std::string& name) override { return ParseHostPort(name); }
   absl::Status Notify(const std::string& name, const Notification& notification) override {
     sent.emplace_back(name, notification.message);
     return absl::OkStatus();
@@ -36,6 +37,18 @@ class FakeMetadata final : public Metadata {
     return segments.contains(name) ? absl::OkStatus() : absl::UnavailableError("no answer");
   }
 
+  absl::Status Publish() override {
+    ++publications;
+    return service;
+  }
+  absl::Status Withdraw() override {
+    if (withdrawn != nullptr) *withdrawn = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status service;
+  int publications = 0;
+  bool* withdrawn = nullptr;
   std::map<std::string, SegmentDescriptor> segments;
   std::vector<std::pair<std::string, std::string>> sent;
   int fetches = 0;
@@ -44,6 +57,7 @@ class FakeMetadata final : public Metadata {
 class FakeSegment final : public LocalSegment {
  public:
   const std::string& name() const override { return name_; }
+  HostPort listener() const override { return {.host = "here", .port = 1}; }
   absl::Status Add(void* address, size_t, std::string_view) override {
     if (address == refused) return absl::ResourceExhaustedError("no room");
     lent.insert(address);

@@ -1,6 +1,5 @@
-// The segment of an engine that peers find by P2PHANDSHAKE: a handshake listener that gives out the
-// descriptor and takes notifications, and a TCP data port through which registered memory is
-// reached.
+// The segment of an engine that is reached over TCP: a handshake listener that gives out the
+// descriptor and takes notifications, and a data port through which registered memory is reached.
 //
 // Threads: one for the listener ("handshake"), the data server's own; every method from any thread.
 #pragma once
@@ -24,19 +23,20 @@
 
 namespace railhop {
 
-class P2pSegment final : public LocalSegment {
+class TcpSegment final : public LocalSegment {
  public:
   // Notifications that nobody takes; later ones are refused.
   static constexpr size_t kMaxNotifications = 4096;
 
-  // `host`: how peers reach this host, a name or an address; it stands in the segment's name
-  // verbatim. The ports are drawn from the environment's range.
-  static absl::StatusOr<std::unique_ptr<P2pSegment>> Start(const std::string& host,
+  // `host`: how peers reach this host, a name or an address, taken verbatim. `name`: what they
+  // open; empty: listener() as text. The ports are drawn from the environment's range.
+  static absl::StatusOr<std::unique_ptr<TcpSegment>> Start(const std::string& host,
+                                                           const std::string& name,
                                                            const EngineEnvironment& environment);
-  ~P2pSegment() override;
+  ~TcpSegment() override;
 
   const std::string& name() const override { return descriptor_.name; }
-  uint16_t rpc_port() const { return handshake_->port(); }
+  HostPort listener() const override { return {.host = host_, .port = handshake_->port()}; }
   // As peers get it.
   std::string Encoded() const;
 
@@ -45,11 +45,12 @@ class P2pSegment final : public LocalSegment {
   std::vector<Notification> TakeNotifications() override;
 
  private:
-  P2pSegment() = default;
+  TcpSegment() = default;
   absl::Status Listen(const EngineEnvironment& environment);
   void Serve();
   bool OnNotify(std::string name, std::string message);
 
+  std::string host_;
   std::unique_ptr<TcpServer> data_;
   Parker parker_;  // wakes the listener's thread to its end
   std::unique_ptr<EventLoop> loop_;

@@ -1,4 +1,4 @@
-#include "transport/engine/p2p_segment.h"
+#include "transport/engine/tcp_segment.h"
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -12,20 +12,17 @@
 
 namespace railhop {
 
-absl::StatusOr<std::unique_ptr<P2pSegment>> P2pSegment::Start(
-    const std::string& host, const EngineEnvironment& environment) {
-  std::unique_ptr<P2pSegment> segment(new P2pSegment);
-  // The port in a host's name is the caller's guess: peers get the one that was drawn.
-  const absl::StatusOr<HostPort> parsed = ParseHostPort(host);
-  if (!parsed.ok()) return parsed.status();
-  segment->descriptor_.name = parsed->host;
+absl::StatusOr<std::unique_ptr<TcpSegment>> TcpSegment::Start(
+    const std::string& host, const std::string& name, const EngineEnvironment& environment) {
+  std::unique_ptr<TcpSegment> segment(new TcpSegment);
+  segment->host_ = host;
   if (absl::Status status = segment->Listen(environment); !status.ok()) return status;
-  segment->descriptor_.name = JoinHostPort(parsed->host, segment->handshake_->port());
-  segment->thread_ = std::thread(&P2pSegment::Serve, segment.get());
+  segment->descriptor_.name = name.empty() ? JoinHostPort(host, segment->handshake_->port()) : name;
+  segment->thread_ = std::thread(&TcpSegment::Serve, segment.get());
   return segment;
 }
 
-absl::Status P2pSegment::Listen(const EngineEnvironment& environment) {
+absl::Status TcpSegment::Listen(const EngineEnvironment& environment) {
   TcpServerOptions data;
   data.address = !environment.tcp_bind_address.empty() ? environment.tcp_bind_address
                  : environment.use_ipv6                ? "::"
@@ -65,7 +62,7 @@ absl::Status P2pSegment::Listen(const EngineEnvironment& environment) {
   return absl::OkStatus();
 }
 
-P2pSegment::~P2pSegment() {
+TcpSegment::~TcpSegment() {
   if (!thread_.joinable()) return;
   stop_.store(true, std::memory_order_release);
   FullFence();
@@ -73,7 +70,7 @@ P2pSegment::~P2pSegment() {
   thread_.join();
 }
 
-void P2pSegment::Serve() {
+void TcpSegment::Serve() {
   pthread_setname_np(pthread_self(), "handshake");
   while (true) {
     parker_.PreparePark(false);
@@ -83,12 +80,12 @@ void P2pSegment::Serve() {
   }
 }
 
-std::string P2pSegment::Encoded() const {
+std::string TcpSegment::Encoded() const {
   const std::lock_guard lock(mutex_);
   return descriptor_.Encode();
 }
 
-absl::Status P2pSegment::Add(void* address, size_t length, std::string_view) {
+absl::Status TcpSegment::Add(void* address, size_t length, std::string_view) {
   const auto first = reinterpret_cast<uint64_t>(address);
   if (absl::Status status = data_->AddRegion(first, length); !status.ok()) return status;
   const std::lock_guard lock(mutex_);
@@ -102,7 +99,7 @@ absl::Status P2pSegment::Add(void* address, size_t length, std::string_view) {
 }
 
 // Taken out of the descriptor first, so that nobody learns of it any more.
-absl::Status P2pSegment::Remove(void* address) {
+absl::Status TcpSegment::Remove(void* address) {
   const auto first = reinterpret_cast<uint64_t>(address);
   {
     const std::lock_guard lock(mutex_);
@@ -113,7 +110,7 @@ absl::Status P2pSegment::Remove(void* address) {
   return data_->RemoveRegion(first);
 }
 
-bool P2pSegment::OnNotify(std::string name, std::string message) {
+bool TcpSegment::OnNotify(std::string name, std::string message) {
   const std::lock_guard lock(mutex_);
   if (notifications_.size() == kMaxNotifications) {
     Log(LogLevel::kWarning,
@@ -125,7 +122,7 @@ bool P2pSegment::OnNotify(std::string name, std::string message) {
   return true;
 }
 
-std::vector<Notification> P2pSegment::TakeNotifications() {
+std::vector<Notification> TcpSegment::TakeNotifications() {
   const std::lock_guard lock(mutex_);
   return std::exchange(notifications_, {});
 }

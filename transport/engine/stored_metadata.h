@@ -1,0 +1,52 @@
+// Metadata in a service that all engines know (metadata_store.h). Keys and values are Mooncake's
+// (mooncake-compat (c)), P the prefix "mooncake/", then "<MC_METADATA_CLUSTER_ID>/" if that is set:
+//
+//   P ram/<name>        the descriptor of the segment; P <name> if the name has a '/'
+//   P rpc_meta/<name>   {"ip_or_host_name": ..., "rpc_port": ...}, its engine's handshake listener
+//
+// Threads: any. Each call takes MetadataStore::kTimeout at most per key that it touches; publishing
+// threads wait for each other within that time.
+// Errors: those of the store, and INVALID_ARGUMENT for a value that is malformed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "transport/engine/environment.h"
+#include "transport/engine/listener_metadata.h"
+#include "transport/engine/metadata_store.h"
+
+namespace railhop {
+
+// What is published: `descriptor` gives the segment as it is, encoded; any thread calls it.
+struct OwnSegment {
+  std::string name;
+  HostPort listener;
+  std::function<std::string()> descriptor;
+};
+
+class StoredMetadata final : public ListenerMetadata {
+ public:
+  StoredMetadata(std::unique_ptr<MetadataStore> store, const EngineEnvironment& environment,
+                 OwnSegment own);
+
+  absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name) override;
+  absl::StatusOr<HostPort> Locate(const std::string& name) override;
+  absl::Status Publish() override;
+  absl::Status Withdraw() override;
+
+ private:
+  std::string SegmentKey(const std::string& name) const;
+  std::string ListenerKey(const std::string& name) const { return prefix_ + "rpc_meta/" + name; }
+
+  const std::unique_ptr<MetadataStore> store_;
+  const OwnSegment own_;
+  const std::string prefix_;
+  // Held over a whole publication, so that an older descriptor never replaces a newer one.
+  std::timed_mutex publishing_;
+  bool listener_is_known_ = false;
+};
+
+}  // namespace railhop
