@@ -72,8 +72,10 @@ absl::StatusOr<std::string> EtcdStore::Call(const char* call, const std::string&
                     reply.ok() ? fmt::format("status {}: {}", reply->status, ShowBody(reply->body))
                                : std::string(reply.status().message()));
   }
-  return absl::Status(code, fmt::format("etcd, {} {}: {}; is it running, version 3.4 or newer?",
-                                        call, key, failures));
+  return absl::Status(code, fmt::format("etcd, {} {}: {}{}", call, key, failures,
+                                        code == absl::StatusCode::kFailedPrecondition
+                                            ? "; is it running, version 3.4 or newer?"
+                                            : ""));
 }
 
 absl::StatusOr<std::string> EtcdStore::Get(const std::string& key) {

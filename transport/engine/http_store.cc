@@ -23,8 +23,10 @@ absl::StatusOr<std::string> HttpStore::Call(const char* method, const std::strin
   const auto what = [&] { return fmt::format("metadata service {}, {} {}", url_, method, key); };
   if (!reply.ok()) {
     return absl::Status(reply.status().code(),
-                        fmt::format("{}: {}; is it running, and is this its address?", what(),
-                                    std::string(reply.status().message())));
+                        fmt::format("{}: {}{}", what(), std::string(reply.status().message()),
+                                    absl::IsFailedPrecondition(reply.status())
+                                        ? "; is it running, and is this its address?"
+                                        : ""));
   }
   if (reply->status == kOk) return std::move(reply->body);
   if (reply->status == kNotFound) return absl::NotFoundError(what() + ": there is no such key");

@@ -17,6 +17,9 @@ constexpr uint16_t kEtcdPort = 2379;
 constexpr std::string_view kSchemeEnd = "://";
 
 absl::StatusOr<std::vector<std::string>> ParseEtcdAddresses(std::string_view list) {
+  if (list.find(',') != std::string_view::npos) {
+    return absl::InvalidArgumentError("addresses are separated by semicolons");
+  }
   std::vector<std::string> addresses;
   while (!list.empty()) {
     const size_t end = std::min(list.find(';'), list.size());

@@ -7,13 +7,14 @@ with code 77, which ctest shows as skipped, where it has not.
 """
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
+from engines import Engine, MetadataServer
+
 PACKAGE, PEER_PYTHON = None, None
 MIB = 1 << 20
 MODES = {
@@ -23,41 +24,8 @@ MODES = {
 }
 
 
-class Engine:
-    def __init__(self, kind, settings):
-        environment = dict(os.environ, **settings)
-        if kind == "railhop":
-            environment["PYTHONPATH"] = PACKAGE
-            command = ["/usr/bin/python3"]
-        else:
-            environment.update(MC_FORCE_TCP="1", MC_LOG_LEVEL="ERROR", GLOG_minloglevel="2")
-            command = [PEER_PYTHON]
-        self.process = subprocess.Popen(
-            command + [os.path.join(HERE, "engine_peer.py"), kind + ".engine"], env=environment,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        hello = self._read()
-        self.name, self.address = hello["name"], hello["address"]
-
-    def _read(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise AssertionError(f"the engine ended with code {self.process.wait()}")
-        return json.loads(line)
-
-    def ask(self, *words):
-        self.process.stdin.write(json.dumps(words) + "\n")
-        self.process.stdin.flush()
-        return self._read()
-
-    def kill(self):
-        self.process.kill()
-        self.close()
-
-    def close(self):
-        if not self.process.stdin.closed:
-            self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
+def start(kind, settings, *arguments):
+    return Engine(kind, PACKAGE if kind == "railhop" else PEER_PYTHON, settings, *arguments)
 
 
 class PairTest:
@@ -67,7 +35,7 @@ class PairTest:
 
     @contextlib.contextmanager
     def pair(self, settings):
-        initiator, target = Engine(self.initiator, settings), Engine(self.target, settings)
+        initiator, target = start(self.initiator, settings), start(self.target, settings)
         try:
             initiator.ask("fill", "i")
             target.ask("fill", "t")
@@ -150,7 +118,7 @@ class PairTest:
             self.assertEqual(target.ask("notes"), [["interop", "kv is there"]])
             self.assertEqual(target.ask("notes"), [])
             self.assertEqual(initiator.ask("probe", target.name), 0)
-            gone = Engine(self.target, {})
+            gone = start(self.target, {})
             gone.kill()
             self.assertNotEqual(initiator.ask("probe", gone.name), 0)
 
@@ -162,13 +130,39 @@ class PairTest:
             target.kill()
             self.assertEqual(initiator.ask("sync", "write", target.name, target.address, 0, MIB),
                              -1)
-            another = Engine(self.target, {})
+            another = start(self.target, {})
             self.assertEqual(initiator.ask("sync", "write", another.name, another.address, 0,
                                            16 * MIB), 0)
             self.assert_equal_memory(initiator, another)
             another.close()
 
         self.in_each_mode(check)
+
+
+    # Both through one HTTP metadata service, by names of their own.
+    def test_found_through_a_metadata_service(self):
+        server = MetadataServer()
+        initiator = start(self.initiator, {}, server.url, "127.0.0.1:1")
+        target = start(self.target, {}, server.url, "127.0.0.1:2")
+        self.assertEqual(set(server.keys()),
+                         {f"mooncake/{kind}/127.0.0.1:{port}" for kind in ("ram", "rpc_meta")
+                          for port in (1, 2)})
+        initiator.ask("fill", "i")
+        where = (target.name, target.address, 0, 16 * MIB)
+        self.assertEqual(initiator.ask("first", target.name), target.address)
+        self.assertEqual(initiator.ask("sync", "write", *where), 0)
+        self.assert_equal_memory(initiator, target)
+        target.ask("fill", "anew")
+        self.assertEqual(initiator.ask("sync", "read", *where), 0)
+        self.assert_equal_memory(initiator, target)
+        self.assertEqual(initiator.ask("notify", target.name, target.address, "kv is there"), 0)
+        self.assertEqual(target.ask("notes"), [["interop", "kv is there"]])
+        self.assertEqual(target.ask("probe", initiator.name), 0)
+        for engine in (initiator, target):
+            engine.ask("end")
+            engine.close()
+        self.assertEqual(server.keys(), [""])
+        server.close()
 
 
 class RailhopToMooncakeTest(PairTest, unittest.TestCase):

@@ -141,6 +141,40 @@ TEST_F(TransferEngineTest, ABatchOfRegistrationsThatFailsInTheMiddleLeavesNothin
   EXPECT_EQ(engine_->RegisterMemoryBatch(entries, "*"), EngineError::kOk);
 }
 
+TEST_F(TransferEngineTest, ChangesOfMemoryArePublishedOncePerCall) {
+  const std::vector<BufferEntry> entries{{At(4096), 10}, {At(8192), 10}, {At(12288), 10}};
+  ASSERT_EQ(engine_->RegisterMemoryBatch(entries, "*"), EngineError::kOk);
+  EXPECT_EQ(metadata_->publications, 1);
+  const std::vector<void*> two{At(4096), At(8192)};
+  ASSERT_EQ(engine_->UnregisterMemoryBatch(two), EngineError::kOk);
+  EXPECT_EQ(metadata_->publications, 2);
+  ASSERT_EQ(engine_->UnregisterMemory(At(12288)), EngineError::kOk);
+  EXPECT_EQ(metadata_->publications, 3);
+  EXPECT_EQ(engine_->UnregisterMemory(At(12288)), EngineError::kAddressNotRegistered);
+  EXPECT_EQ(metadata_->publications, 3) << "nothing has changed";
+}
+
+TEST_F(TransferEngineTest, WithoutItsMetadataServiceNothingIsRegisteredButAllIsReleased) {
+  const std::vector<BufferEntry> entries{{At(4096), 10}, {At(8192), 10}};
+  ASSERT_EQ(engine_->RegisterMemoryBatch(entries, "*"), EngineError::kOk);
+  metadata_->service = absl::FailedPreconditionError("the service is down");
+  EXPECT_EQ(engine_->RegisterMemory(At(12288), 10, "*"), EngineError::kMetadata);
+  EXPECT_THAT(TransferEngine::last_error(), HasSubstr("the service is down"));
+  EXPECT_EQ(path_->memory.size(), 2u);
+  EXPECT_EQ(segment_->lent.size(), 2u);
+  EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kMetadata);
+  EXPECT_THAT(TransferEngine::last_error(), HasSubstr("may still find it: the service is down"));
+  EXPECT_EQ(path_->memory.size(), 1u);
+  EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kAddressNotRegistered);
+}
+
+TEST_F(TransferEngineTest, IsWithdrawnAtItsEnd) {
+  bool withdrawn = false;
+  metadata_->withdrawn = &withdrawn;
+  engine_.reset();
+  EXPECT_TRUE(withdrawn);
+}
+
 TEST_F(TransferEngineTest, MemoryThatIsInUseStaysRegistered) {
   ASSERT_EQ(engine_->RegisterMemory(At(4096), 100, "*"), EngineError::kOk);
   path_->busy_memory.insert(At(4096));

@@ -70,6 +70,9 @@ class Peer:
     def probe(self, name):
         return self.engine.send_probe(name)
 
+    def unregister(self):
+        return self.engine.unregister_memory(self.address)
+
     def register_more(self):
         """Registers a second buffer, after others may have read the descriptor."""
         self.extra.append(bytearray(1 << 20))
