@@ -133,6 +133,7 @@ absl::Status SegmentDirectory::Refresh(Segment& segment, std::chrono::millisecon
 }
 
 bool SegmentDirectory::Look(Segment& segment, uint64_t address, uint64_t length) {
+  if (segment.view()->Covers(address, length)) return true;
   if (steady_clock::now() - segment.in_vain_.load() < kInVain) return false;
   Refresh(segment, std::chrono::milliseconds(0)).IgnoreError();
   if (segment.view()->Covers(address, length)) return true;
@@ -148,7 +149,12 @@ absl::StatusOr<TargetInfo> SegmentDirectory::Resolve(const std::string& name) {
     segment = Find(*opened);
   }
   if (absl::Status status = Refresh(*segment, kFresh); !status.ok()) return status;
-  return MakeTargetInfo(segment->view()->descriptor(), *metadata_, tcp_version_);
+  auto view = segment->view();
+  absl::StatusOr<TargetInfo> info = MakeTargetInfo(view->descriptor(), *metadata_, tcp_version_);
+  if (info.ok()) {
+    std::atomic_store_explicit(&segment->resolved_, std::move(view), std::memory_order_release);
+  }
+  return info;
 }
 
 }  // namespace railhop

@@ -50,10 +50,16 @@ class SegmentDirectory {
     std::shared_ptr<const SegmentView> view() const {
       return std::atomic_load_explicit(&view_, std::memory_order_acquire);
     }
+    // The view that the data path got by Resolve; until then as view().
+    std::shared_ptr<const SegmentView> resolved() const {
+      auto resolved = std::atomic_load_explicit(&resolved_, std::memory_order_acquire);
+      return resolved != nullptr ? resolved : view();
+    }
 
    private:
     friend class SegmentDirectory;
     std::shared_ptr<const SegmentView> view_;
+    std::shared_ptr<const SegmentView> resolved_;
     std::atomic<std::chrono::steady_clock::time_point> in_vain_{};  // when Look last was
   };
 
@@ -71,8 +77,9 @@ class SegmentDirectory {
   size_t size() const { return count_.load(std::memory_order_acquire); }
   // Reads it anew, unless that was done less than `max_age` ago.
   absl::Status Refresh(Segment& segment, std::chrono::milliseconds max_age);
-  // For a range that the view does not cover: reads it anew, unless that was in vain just now (an
-  // application that asks for what is not there must not flood the peer). True: it is covered now.
+  // For a range that the data path does not know: reads the view anew if it does not cover it
+  // either, unless that was in vain just now (an application that asks for what is not there must
+  // not flood the peer). True: it is covered now.
   bool Look(Segment& segment, uint64_t address, uint64_t length);
   // What a NIC connects to. The data path's control thread asks; it reads anew what is older than
   // kFresh, so that a restarted engine is found.

@@ -218,7 +218,7 @@ EngineError TransferEngine::Prepare(const TransferTask& task, SegmentId* id) {
     return Fail(EngineError::kInvalidArgument, "a task names a segment that was not opened");
   }
   *id = segment->id.load(std::memory_order_acquire);
-  const auto view = segment->view();
+  const auto view = segment->resolved();
   const bool known =
       task.length == 0 || view == nullptr || view->Covers(task.target_address, task.length);
   if (*id != 0 && known) return EngineError::kOk;

@@ -221,6 +221,17 @@ TEST_F(TransferEngineTest, AnUnknownAddressHasTheMetadataReadAnew) {
   EXPECT_EQ(metadata_->fetches, 2);
 }
 
+// Else a refresh for another reason would hide the news from the data path.
+TEST_F(TransferEngineTest, WhatTheDataPathHasNotHeardOfIsNewsToIt) {
+  const SegmentHandle peer = engine_->OpenSegment("peer:1");
+  ASSERT_TRUE(directory_->Resolve("peer:1").ok());
+  ASSERT_EQ(SubmitOne(peer, kTarget, 10), EngineError::kOk);
+  Publish("peer:1", {{kTarget + 5000, 500}});
+  EXPECT_EQ(engine_->FirstBufferAddress(peer), kTarget + 5000);
+  EXPECT_EQ(SubmitOne(peer, kTarget + 5000, 500), EngineError::kOk);
+  EXPECT_EQ(path_->opens, 2);
+}
+
 TEST_F(TransferEngineTest, WhatIsNotThereFailsAsATaskAndDoesNotFloodThePeer) {
   const SegmentHandle peer = engine_->OpenSegment("peer:1");
   ASSERT_EQ(SubmitOne(peer, kTarget, 10), EngineError::kOk);
