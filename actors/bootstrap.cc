@@ -271,10 +271,7 @@ void SetLevel(const std::string& level) {
 // Over TCP: the segment and its listener first, since its name is how everybody knows the rank.
 std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
                                                    std::string* error) {
-  if (options.protocol == "rdma") {
-    LogOnce(LogLevel::kWarning, "rdma",
-            "protocol \"rdma\": this build uses no RDMA device yet; everything goes over TCP");
-  } else if (options.protocol != "tcp") {
+  if (options.protocol != "tcp" && options.protocol != "rdma") {
     *error = fmt::format("protocol \"{}\" is not known: use \"tcp\" or \"rdma\"", options.protocol);
     return nullptr;
   }
@@ -284,6 +281,10 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   const EngineEnvironment environment = ReadEngineEnvironment(std::getenv);
   SetLevel(environment.log_level);
   for (const std::string& warning : environment.warnings) Log(LogLevel::kWarning, warning);
+  // As in Mooncake the protocol is a hint: callers that say "rdma" run where there is none, too.
+  if (options.protocol == "rdma" && !environment.force_tcp) {
+    Log(LogLevel::kWarning, "RDMA is not supported yet: TCP is used (MC_FORCE_TCP=1 asks for that)");
+  }
   auto found = StartSegment(options, environment);
   if (!Fail(found.status(), error)) return nullptr;
 

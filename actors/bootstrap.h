@@ -94,7 +94,7 @@ struct EngineOptions {
   // "P2PHANDSHAKE", or a service (transport/engine/metadata_store.h): "http://host:port/path",
   // "etcd://host:port[;host:port]".
   std::string metadata = "P2PHANDSHAKE";
-  std::string protocol = "tcp";
+  std::string protocol = "tcp";  // or "rdma": TCP all the same, with a warning
   // A RankConfig without name and NICs, for threads and the like; empty: the defaults.
   std::string config_text = {};
 };

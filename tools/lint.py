@@ -33,7 +33,7 @@ def files(*suffixes):
 
 
 def check_format(fix):
-    sources = files(".h", ".cc", ".cu")
+    sources = files(".h", ".c", ".cc", ".cu")
     mode = ["-i"] if fix else ["--dry-run", "-Werror"]
     status = subprocess.run([CLANG_FORMAT, *mode, *sources]).returncode if sources else 0
     scripts = files(".py")

@@ -14,6 +14,9 @@
 extern "C" {
 #endif
 
+/* What follows is all that the library exports. */
+#pragma GCC visibility push(default)
+
 #define segment_handle_t int32_t
 #define segment_id_t int32_t
 #define batch_id_t uint64_t
@@ -109,6 +112,8 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id, notify_msg_t
 int enableGracefulShutdown(transfer_engine_t engine);
 /* Bytes written, without the 0 at the end: the links of the engine as text, or as JSON. */
 int showLinks(transfer_engine_t engine, char* buf_out, size_t buf_len, int json);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -17,10 +17,17 @@ using Addresses = std::vector<uintptr_t>;
 using Lengths = std::vector<size_t>;
 using Released = py::call_guard<py::gil_scoped_release>;
 
+// With Mooncake's values: callers pass it around as a number.
+enum class PythonOpcode { kRead = 0, kWrite = 1 };
+
+Opcode ToOpcode(PythonOpcode opcode) {
+  return opcode == PythonOpcode::kRead ? Opcode::kRead : Opcode::kWrite;
+}
+
 void DefineTypes(py::module_& module) {
-  py::enum_<Opcode>(module, "TransferOpcode", py::arithmetic(), "Direction of a transfer.")
-      .value("Read", Opcode::kRead, "from the peer into local memory")
-      .value("Write", Opcode::kWrite, "from local memory to the peer")
+  py::enum_<PythonOpcode>(module, "TransferOpcode", py::arithmetic(), "Direction of a transfer.")
+      .value("Read", PythonOpcode::kRead, "from the peer into local memory")
+      .value("Write", PythonOpcode::kWrite, "from local memory to the peer")
       .export_values();
   py::class_<Notification>(module, "TransferNotify", "A word from one engine to another.")
       .def(py::init<>())
@@ -57,34 +64,37 @@ void DefineSetUp(py::class_<PythonEngine>& engine) {
            "Port of the handshake listener: peers open \"host:port\".")
       .def("get_local_topology", &PythonEngine::LocalTopology, py::arg("device_name") = py::none(),
            "NIC priority matrix of this host, as JSON.")
-      .def("get_engine", &PythonEngine::engine)
-      .def("get_engine_ptr", [](const PythonEngine& self) {
-        return reinterpret_cast<uintptr_t>(self.engine().get());
-      });
+      .def("get_engine", &PythonEngine::engine, "A handle for other modules; None before set-up.")
+      .def(
+          "get_engine_ptr",
+          [](const PythonEngine& self) { return reinterpret_cast<uintptr_t>(self.engine().get()); },
+          "Address of the C++ object; 0 before set-up.");
 }
 
 void DefineMemory(py::class_<PythonEngine>& engine) {
   engine
       .def("register_memory", &PythonEngine::RegisterMemory, Released(), py::arg("buffer_addr"),
            py::arg("capacity"), py::arg("location") = "*", "0, or a negative error.")
-      .def("unregister_memory", &PythonEngine::UnregisterMemory, Released(), py::arg("buffer_addr"))
+      .def("unregister_memory", &PythonEngine::UnregisterMemory, Released(), py::arg("buffer_addr"),
+           "0, or a negative error.")
       .def("batch_register_memory", &PythonEngine::BatchRegisterMemory, Released(),
            py::arg("buffer_addresses"), py::arg("capacities"), py::arg("location") = "*",
            "All of them, or none.")
       .def("batch_unregister_memory", &PythonEngine::BatchUnregisterMemory, Released(),
-           py::arg("buffer_addresses"))
+           py::arg("buffer_addresses"), "All that can be; 0, or the first error, negative.")
       .def("allocate_managed_buffer", &PythonEngine::AllocateManagedBuffer, Released(),
            py::arg("length"), "Address of registered memory; 0: none is to be had.")
       .def("free_managed_buffer", &PythonEngine::FreeManagedBuffer, Released(), py::arg("addr"),
-           py::arg("length"))
+           py::arg("length"), "With the length that it was allocated with. 0, or a negative error.")
       .def("write_bytes_to_buffer", &PythonEngine::WriteBytes, py::arg("dest_address"),
-           py::arg("bytes"), py::arg("length"))
+           py::arg("bytes"), py::arg("length"), "Copies into local memory. 0, or -1.")
       .def(
           "read_bytes_from_buffer",
           [](const PythonEngine&, uintptr_t address, size_t length) {
+            // NOLINTNEXTLINE(performance-no-int-to-ptr): Python has addresses as numbers.
             return py::bytes(reinterpret_cast<const char*>(address), length);
           },
-          py::arg("source_address"), py::arg("length"))
+          py::arg("source_address"), py::arg("length"), "A copy of local memory.")
       .def("get_first_buffer_address", &PythonEngine::FirstBufferAddress, Released(),
            py::arg("segment_name"), "0: the segment has none, or cannot be reached.");
 }
@@ -131,34 +141,37 @@ void DefineTransfers(py::class_<PythonEngine>& engine) {
       .def(
           "transfer_sync",
           [](PythonEngine& self, const std::string& target, uintptr_t buffer, uintptr_t peer,
-             size_t length, Opcode opcode, const std::optional<Notification>& notify,
+             size_t length, PythonOpcode opcode, const std::optional<Notification>& notify,
              const std::string&) {
-            return self.TransferSync(target, {buffer}, {peer}, {length}, opcode,
+            return self.TransferSync(target, {buffer}, {peer}, {length}, ToOpcode(opcode),
                                      notify ? &*notify : nullptr);
           },
           Released(), py::arg("target_hostname"), py::arg("buffer"), py::arg("peer_buffer_address"),
           py::arg("length"), py::arg("opcode"), py::arg("notify") = py::none(),
-          py::arg("transport_hint") = "")
+          py::arg("transport_hint") = "",
+          "0, or -1. The notification is sent to the target once its bytes are there.")
       .def(
           "batch_transfer_sync",
           [](PythonEngine& self, const std::string& target, const Addresses& buffers,
-             const Addresses& peers, const Lengths& lengths, Opcode opcode,
+             const Addresses& peers, const Lengths& lengths, PythonOpcode opcode,
              const std::optional<Notification>& notify, const std::string&) {
-            return self.TransferSync(target, buffers, peers, lengths, opcode,
+            return self.TransferSync(target, buffers, peers, lengths, ToOpcode(opcode),
                                      notify ? &*notify : nullptr);
           },
           Released(), py::arg("target_hostname"), py::arg("buffers"),
           py::arg("peer_buffer_addresses"), py::arg("lengths"), py::arg("opcode"),
-          py::arg("notify") = py::none(), py::arg("transport_hint") = "")
+          py::arg("notify") = py::none(), py::arg("transport_hint") = "",
+          "0, or -1. The notification is sent to the target once all bytes are there.")
       .def(
           "batch_transfer_async",
           [](PythonEngine& self, const std::string& target, const Addresses& buffers,
-             const Addresses& peers, const Lengths& lengths, Opcode opcode, const std::string&) {
-            return self.TransferAsync(target, buffers, peers, lengths, opcode);
+             const Addresses& peers, const Lengths& lengths, PythonOpcode opcode,
+             const std::string&) {
+            return self.TransferAsync(target, buffers, peers, lengths, ToOpcode(opcode));
           },
           Released(), py::arg("target_hostname"), py::arg("buffers"),
           py::arg("peer_buffer_addresses"), py::arg("lengths"), py::arg("opcode"),
-          py::arg("transport_hint") = "")
+          py::arg("transport_hint") = "", "Batch id; 0: not submitted.")
       .def(
           "transfer_submit_write",
           [](PythonEngine& self, const std::string& target, uintptr_t buffer, uintptr_t peer,
@@ -166,7 +179,7 @@ void DefineTransfers(py::class_<PythonEngine>& engine) {
             return self.TransferAsync(target, {buffer}, {peer}, {length}, Opcode::kWrite);
           },
           Released(), py::arg("target_hostname"), py::arg("buffer"), py::arg("peer_buffer_address"),
-          py::arg("length"), py::arg("transport_hint") = "")
+          py::arg("length"), py::arg("transport_hint") = "", "Batch id; 0: not submitted.")
       .def("transfer_check_status", &PythonEngine::CheckStatus, Released(), py::arg("batch_id"),
            "Does not block. 1: done, 0: under way, -1: failed (both end the id), -2: timed out.")
       .def("get_batch_transfer_status", &PythonEngine::WaitForBatches, Released(),
@@ -181,7 +194,7 @@ void DefineWords(py::class_<PythonEngine>& engine) {
            "0: the peer's engine answers; else an error.")
       .def(
           "warmup_efa_segment", [](const PythonEngine&, const std::string&) { return 0; },
-          py::arg("segment_name"));
+          py::arg("segment_name"), "0: there is nothing to warm up.");
 }
 
 }  // namespace

@@ -18,6 +18,11 @@ namespace {
 constexpr std::chrono::hours kUntilItsDeadline{24 * 365};  // the data path sees to that
 constexpr size_t kShownRanges = 8;
 
+// Python has addresses as numbers.
+void* At(uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 int Negative(EngineError error) {
   return -static_cast<int>(error);
 }
@@ -33,8 +38,8 @@ int Complain(const std::string& what, EngineError error) {
 
 PythonEngine::~PythonEngine() {
   for (const auto& [address, length] : managed_) {
-    engine_->UnregisterMemory(reinterpret_cast<void*>(address));
-    munmap(reinterpret_cast<void*>(address), length);
+    engine_->UnregisterMemory(At(address));
+    munmap(At(address), length);
   }
 }
 
@@ -73,13 +78,12 @@ std::string PythonEngine::LocalTopology(const std::optional<std::string>&) const
 
 int PythonEngine::RegisterMemory(uintptr_t address, size_t length, const std::string& location) {
   if (engine_ == nullptr) return Negative(EngineError::kContext);
-  return Complain("register_memory",
-                  engine_->RegisterMemory(reinterpret_cast<void*>(address), length, location));
+  return Complain("register_memory", engine_->RegisterMemory(At(address), length, location));
 }
 
 int PythonEngine::UnregisterMemory(uintptr_t address) {
   if (engine_ == nullptr) return Negative(EngineError::kContext);
-  return Complain("unregister_memory", engine_->UnregisterMemory(reinterpret_cast<void*>(address)));
+  return Complain("unregister_memory", engine_->UnregisterMemory(At(address)));
 }
 
 int PythonEngine::BatchRegisterMemory(const Addresses& addresses, const Lengths& lengths,
@@ -88,7 +92,7 @@ int PythonEngine::BatchRegisterMemory(const Addresses& addresses, const Lengths&
   if (addresses.size() != lengths.size()) return Negative(EngineError::kInvalidArgument);
   std::vector<BufferEntry> entries;
   for (size_t i = 0; i < addresses.size(); ++i) {
-    entries.push_back({reinterpret_cast<void*>(addresses[i]), lengths[i]});
+    entries.push_back({At(addresses[i]), lengths[i]});
   }
   return Complain("batch_register_memory", engine_->RegisterMemoryBatch(entries, location));
 }
@@ -96,7 +100,7 @@ int PythonEngine::BatchRegisterMemory(const Addresses& addresses, const Lengths&
 int PythonEngine::BatchUnregisterMemory(const Addresses& addresses) {
   if (engine_ == nullptr) return Negative(EngineError::kContext);
   std::vector<void*> pointers;
-  for (const uintptr_t address : addresses) pointers.push_back(reinterpret_cast<void*>(address));
+  for (const uintptr_t address : addresses) pointers.push_back(At(address));
   return Complain("batch_unregister_memory", engine_->UnregisterMemoryBatch(pointers));
 }
 
@@ -127,13 +131,13 @@ int PythonEngine::FreeManagedBuffer(uintptr_t address, size_t length) {
   if (error != 0) return error;
   const std::lock_guard lock(mutex_);
   managed_.erase(address);
-  munmap(reinterpret_cast<void*>(address), length);
+  munmap(At(address), length);
   return 0;
 }
 
 int PythonEngine::WriteBytes(uintptr_t destination, const std::string& bytes, size_t length) {
   if (length > bytes.size()) return Negative(EngineError::kInvalidArgument);
-  std::memcpy(reinterpret_cast<void*>(destination), bytes.data(), length);
+  std::memcpy(At(destination), bytes.data(), length);
   return 0;
 }
 
@@ -165,7 +169,7 @@ bool PythonEngine::MakeTasks(const std::string& target, const Addresses& buffers
   tasks->reserve(buffers.size());
   for (size_t i = 0; i < buffers.size(); ++i) {
     tasks->push_back({.opcode = opcode,
-                      .source = reinterpret_cast<void*>(buffers[i]),
+                      .source = At(buffers[i]),
                       .target = segment,
                       .target_address = peers[i],
                       .length = lengths[i]});

@@ -7,23 +7,54 @@ Only mooncake.engine is replaced; other parts of an installed mooncake package s
 """
 
 import importlib
-import importlib.util
+import importlib.machinery
 import os
 import sys
-import types
+
+
+class _EngineFinder:
+    """Gives railhop.engine to who imports mooncake.engine; loads it only then."""
+
+    @classmethod
+    def find_spec(cls, name, _path=None, _target=None):
+        return importlib.machinery.ModuleSpec(name, cls) if name == "mooncake.engine" else None
+
+    @classmethod
+    def create_module(cls, _spec):
+        engine = importlib.import_module("railhop.engine")
+        cls._own_spec = engine.__spec__
+        return engine
+
+    # The module keeps saying what it is.
+    @classmethod
+    def exec_module(cls, module):
+        module.__spec__ = cls._own_spec
+
+
+class _PackageFinder:
+    """Stands in for the package mooncake where none is installed."""
+
+    @classmethod
+    def find_spec(cls, name, _path=None, _target=None):
+        if name != "mooncake":
+            return None
+        return importlib.machinery.ModuleSpec(name, cls, is_package=True)
+
+    @staticmethod
+    def create_module(_spec):
+        return None
+
+    @staticmethod
+    def exec_module(_module):
+        pass
 
 
 def install():
     """Makes `import mooncake.engine` find railhop.engine. May be called more than once."""
-    engine = importlib.import_module("railhop.engine")
-    if "mooncake" not in sys.modules and importlib.util.find_spec("mooncake") is None:
-        package = types.ModuleType("mooncake", "Stands in for the mooncake package: only engine.")
-        package.__path__ = []
-        sys.modules["mooncake"] = package
-    sys.modules["mooncake.engine"] = engine
-    if "mooncake" in sys.modules:
-        sys.modules["mooncake"].engine = engine
-    return engine
+    if _EngineFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _EngineFinder)
+        sys.meta_path.append(_PackageFinder)
+        sys.modules.pop("mooncake.engine", None)
 
 
 def main(arguments):

@@ -1,0 +1,203 @@
+/* The C interface as a C program uses it: two processes, an engine in each. The parent moves bytes
+ * into the child's memory and out of it, and looks at every code; the child judges what arrived. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bindings/c/transfer_engine_c.h"
+
+enum { kBytes = 1 << 20, kPatienceS = 200 };
+
+#define CHECK(condition)                                              \
+  do {                                                                \
+    if (!(condition)) {                                               \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                        \
+    }                                                                 \
+  } while (0)
+
+struct Hello {
+  char name[128];
+  uint64_t address;
+};
+
+static transfer_engine_t make_engine(void) {
+  transfer_engine_t engine = createTransferEngine("P2PHANDSHAKE", "127.0.0.1", "", 0, 1);
+  CHECK(engine != NULL);
+  CHECK(discoverTopology(engine) == 0);
+  CHECK(installTransport(engine, "tcp", NULL) != NULL);
+  CHECK(installTransport(engine, "no such transport", NULL) == NULL);
+  CHECK(uninstallTransport(engine, "tcp") == 0);
+  return engine;
+}
+
+/* --- The child */
+
+static int serve(int from_parent, int to_parent) {
+  transfer_engine_t engine = make_engine();
+  unsigned char* memory = calloc(1, kBytes);
+  CHECK(registerLocalMemory(engine, memory, kBytes, "cpu:0", 1) == 0);
+  struct Hello hello = {.address = (uint64_t)(uintptr_t)memory};
+  CHECK(getLocalIpAndPort(engine, hello.name, sizeof hello.name) == 0);
+  CHECK(write(to_parent, &hello, sizeof hello) == sizeof hello);
+  char byte = 0;
+  CHECK(read(from_parent, &byte, 1) == 1); /* the parent has written all */
+  for (int i = 0; i < kBytes / 2; ++i) CHECK(memory[i] == (unsigned char)(i * 7));
+  for (int i = kBytes / 2; i < kBytes; ++i) CHECK(memory[i] == 0);
+
+  int size = -1;
+  notify_msg_t* notes = getNotifsFromEngine(engine, &size);
+  CHECK(size == 2);
+  CHECK(strcmp(notes[0].name, "batch") == 0 && strcmp(notes[0].msg, "is there") == 0);
+  CHECK(strcmp(notes[1].name, "alone") == 0 && strcmp(notes[1].msg, "") == 0);
+  CHECK(freeNotifsMsgBuf(notes, size) == 0);
+  CHECK(getNotifsFromEngine(engine, &size) == NULL && size == 0);
+  destroyTransferEngine(engine);
+  free(memory);
+  return 0;
+}
+
+/* --- The parent */
+
+static struct transfer_request make_request(int opcode, segment_id_t target, void* source,
+                                            uint64_t offset, uint64_t length) {
+  struct transfer_request request = {.opcode = opcode,
+                                     .source = source,
+                                     .target_id = target,
+                                     .target_offset = offset,
+                                     .length = length};
+  return request;
+}
+
+static struct transfer_status end_of(transfer_engine_t engine, batch_id_t batch, size_t task) {
+  struct transfer_status status = {.status = STATUS_WAITING};
+  while (status.status == STATUS_WAITING || status.status == STATUS_PENDING) {
+    CHECK(getTransferStatus(engine, batch, task, &status) == 0);
+  }
+  return status;
+}
+
+static void check_registration(transfer_engine_t engine) {
+  char* memory = calloc(1, 4096);
+  CHECK(registerLocalMemory(engine, memory, 1024, "*", 1) == 0);
+  CHECK(registerLocalMemory(engine, memory, 1024, "*", 1) == -7);
+  CHECK(registerLocalMemory(engine, memory + 1023, 2, "*", 1) == -7);
+  CHECK(registerLocalMemory(engine, memory + 1024, 0, "*", 1) == -1);
+  CHECK(registerLocalMemory(engine, memory + 1024, 1024, "*", 0) == 0);
+  CHECK(unregisterLocalMemory(engine, memory) == 0);
+  CHECK(unregisterLocalMemory(engine, memory) == -3);
+  CHECK(unregisterLocalMemory(engine, memory + 1024) == 0);
+  buffer_entry_t entries[2] = {{memory, 1025}, {memory + 1024, 10}};
+  void* addresses[2] = {memory, memory + 1024};
+  CHECK(registerLocalMemoryBatch(engine, entries, 2, "*") == -7);
+  entries[0].length = 1024;
+  CHECK(registerLocalMemoryBatch(engine, entries, 2, "*") == 0);
+  CHECK(unregisterLocalMemoryBatch(engine, addresses, 2) == 0);
+  CHECK(unregisterLocalMemoryBatch(engine, addresses, 2) == -3);
+  free(memory);
+}
+
+static void check_batches(transfer_engine_t engine, segment_id_t target, unsigned char* memory,
+                          uint64_t address) {
+  const uint64_t quarter = kBytes / 4;
+  const batch_id_t batch = allocateBatchID(engine, 3);
+  CHECK(batch != INVALID_BATCH);
+  struct transfer_status status;
+  CHECK(getTransferStatus(engine, batch, 0, &status) == 1);
+  struct transfer_request two[2] = {
+      make_request(OPCODE_WRITE, target, memory, address, quarter),
+      make_request(OPCODE_WRITE, target, memory + quarter, address + quarter, quarter)};
+  notify_msg_t note = {"batch", "is there"};
+  CHECK(submitTransferWithNotify(engine, batch, two, 2, note) == 0);
+  CHECK(submitTransfer(engine, batch, two, 2) == 2); /* there is room for one more */
+  CHECK(freeBatchID(engine, batch) == 4);            /* nobody has seen its end */
+  struct transfer_request bad = make_request(OPCODE_WRITE, target, memory, 4096, 64);
+  struct transfer_request unknown = make_request(OPCODE_WRITE, 77, memory, address, 64);
+  CHECK(submitTransfer(engine, batch, &unknown, 1) == 1);
+  for (size_t task = 0; task < 2; ++task) {
+    status = end_of(engine, batch, task);
+    CHECK(status.status == STATUS_COMPLETED && status.transferred_bytes == quarter);
+  }
+  CHECK(submitTransfer(engine, batch, &bad, 1) == 0);
+  CHECK(freeBatchID(engine, batch) == 4);
+  CHECK(end_of(engine, batch, 2).status == STATUS_FAILED);
+  CHECK(end_of(engine, batch, 0).status == STATUS_COMPLETED);
+  CHECK(getTransferStatus(engine, batch, 3, &status) == 1);
+  CHECK(freeBatchID(engine, batch) == 0);
+  CHECK(freeBatchID(engine, batch) == 1);
+  CHECK(submitTransfer(engine, batch, two, 1) == 1);
+}
+
+static void check_read(transfer_engine_t engine, segment_id_t target, unsigned char* memory,
+                       uint64_t address) {
+  unsigned char* const back = memory + kBytes / 2;
+  const batch_id_t batch = allocateBatchID(engine, 1);
+  struct transfer_request read = make_request(OPCODE_READ, target, back, address, kBytes / 2);
+  CHECK(submitTransfer(engine, batch, &read, 1) == 0);
+  CHECK(end_of(engine, batch, 0).status == STATUS_COMPLETED);
+  CHECK(freeBatchID(engine, batch) == 0);
+  CHECK(memcmp(memory, back, kBytes / 2) == 0);
+}
+
+static void move_bytes(const struct Hello* hello) {
+  transfer_engine_t engine = make_engine();
+  check_registration(engine);
+  unsigned char* memory = malloc(kBytes);
+  for (int i = 0; i < kBytes / 2; ++i) memory[i] = (unsigned char)(i * 7);
+  CHECK(registerLocalMemory(engine, memory, kBytes, "cpu:0", 1) == 0);
+
+  CHECK(openSegment(engine, "127.0.0.1:1") == -1);
+  const segment_id_t target = openSegment(engine, hello->name);
+  CHECK(target > LOCAL_SEGMENT);
+  CHECK(openSegment(engine, hello->name) == target);
+  CHECK(openSegmentNoCache(engine, hello->name) == target);
+  CHECK(syncSegmentCache(engine) == 0);
+  char own[128];
+  CHECK(getLocalIpAndPort(engine, own, sizeof own) == 0);
+  CHECK(getLocalIpAndPort(engine, own, 3) != 0);
+  CHECK(openSegment(engine, own) == LOCAL_SEGMENT);
+
+  check_batches(engine, target, memory, hello->address);
+  check_read(engine, target, memory, hello->address);
+  notify_msg_t note = {"alone", NULL};
+  CHECK(genNotifyInEngine(engine, (uint64_t)target, note) == 0);
+  CHECK(genNotifyInEngine(engine, 77, note) == 1);
+
+  char links[256];
+  CHECK(showLinks(engine, links, sizeof links, 1) == (int)strlen(links));
+  CHECK(enableGracefulShutdown(engine) == 0);
+  CHECK(warmupEfaSegment(engine, hello->name) == 0);
+  CHECK(closeSegment(engine, target) == 0);
+  CHECK(unregisterLocalMemory(engine, memory) == 0);
+  CHECK(removeLocalSegment(engine, own) == 0);
+  destroyTransferEngine(engine);
+  free(memory);
+}
+
+int main(void) {
+  alarm(kPatienceS);
+  int to_child[2];
+  int to_parent[2];
+  CHECK(pipe(to_child) == 0 && pipe(to_parent) == 0);
+  /* Before either process has a thread. */
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    close(to_child[1]);
+    return serve(to_child[0], to_parent[1]);
+  }
+  close(to_parent[1]);
+  CHECK(createTransferEngine("no such thing://", "127.0.0.1", "", 0, 0) == NULL);
+  CHECK(createTransferEngine(NULL, NULL, NULL, 0, 0) == NULL);
+  struct Hello hello;
+  CHECK(read(to_parent[0], &hello, sizeof hello) == sizeof hello);
+  move_bytes(&hello);
+  CHECK(write(to_child[1], "", 1) == 1);
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  return 0;
+}
