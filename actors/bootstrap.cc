@@ -283,7 +283,8 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   for (const std::string& warning : environment.warnings) Log(LogLevel::kWarning, warning);
   // As in Mooncake the protocol is a hint: callers that say "rdma" run where there is none, too.
   if (options.protocol == "rdma" && !environment.force_tcp) {
-    Log(LogLevel::kWarning, "RDMA is not supported yet: TCP is used (MC_FORCE_TCP=1 asks for that)");
+    LogOnce(LogLevel::kWarning, "rdma",
+            "RDMA is not supported yet: TCP is used (MC_FORCE_TCP=1 asks for that)");
   }
   auto found = StartSegment(options, environment);
   if (!Fail(found.status(), error)) return nullptr;
@@ -297,9 +298,9 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   nic.status_timeout_s = environment.tcp_status_timeout_s;
   config.slice_size = kTcpSliceBytes;
   config.max_batches = kEngineBatches;
-  auto directory = std::make_shared<SegmentDirectory>(
-      found->segment->name(), std::move(found->metadata),
-      static_cast<int>(environment.tcp_protocol_version));
+  auto directory =
+      std::make_shared<SegmentDirectory>(found->segment->name(), std::move(found->metadata),
+                                         static_cast<int>(environment.tcp_protocol_version));
   auto rank = MakeRank(
       std::move(config),
       [directory](const std::string& target) { return directory->Resolve(target); }, error);
