@@ -190,6 +190,13 @@ class HttpServiceTest(ServiceTests, unittest.TestCase):
     def make_service(self):
         return HttpService()
 
+    def test_initialize_ext_puts_the_type_in_front(self):
+        place = self.service.connection.removeprefix("http://")
+        subprocess.run(["/usr/bin/python3", "-c", "import sys, railhop.engine as e; sys.exit("
+                        "e.TransferEngine().initialize_ext('127.0.0.1:1', sys.argv[1], 'tcp', '', "
+                        "'http'))", place], env=dict(os.environ, PYTHONPATH=PACKAGE), check=True,
+                       timeout=PATIENCE_S)
+
     def test_a_listener_of_another_engine_of_that_name_is_said(self):
         self.service.put("mooncake/rpc_meta/127.0.0.1:1", b"{}")
         text = failure_of(self.service.connection)

@@ -59,9 +59,9 @@ absl::Status Explain(CURLcode code, const char* details, const Body& body) {
 
 absl::StatusOr<HttpReply> ExchangeHttp(const HttpRequest& request,
                                        std::chrono::milliseconds timeout, size_t max_body) {
-  static const CURLcode kReady = curl_global_init(CURL_GLOBAL_DEFAULT);
+  static const CURLcode ready = curl_global_init(CURL_GLOBAL_DEFAULT);
   const std::unique_ptr<CURL, EndCall> call(curl_easy_init());
-  if (kReady != CURLE_OK || call == nullptr) {
+  if (ready != CURLE_OK || call == nullptr) {
     return absl::FailedPreconditionError("libcurl cannot be initialized");
   }
   const std::unique_ptr<curl_slist, FreeList> headers(

@@ -40,14 +40,14 @@ absl::StatusOr<std::string> HttpStore::Get(const std::string& key) {
 
 // A server that has no such path answers as if the key were missing.
 absl::Status HttpStore::Put(const std::string& key, const std::string& value) {
-  const absl::Status status = Call("PUT", key, value).status();
+  absl::Status status = Call("PUT", key, value).status();
   if (!absl::IsNotFound(status)) return status;
   return absl::FailedPreconditionError(
       fmt::format("metadata service {} does not take keys: is its path right?", url_));
 }
 
 absl::Status HttpStore::Remove(const std::string& key) {
-  const absl::Status status = Call("DELETE", key, "").status();
+  absl::Status status = Call("DELETE", key, "").status();
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 

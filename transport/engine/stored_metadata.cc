@@ -75,29 +75,40 @@ absl::StatusOr<HostPort> StoredMetadata::Locate(const std::string& name) {
   return *listener;
 }
 
-// The listener first: who finds the segment must find its engine, too.
 absl::Status StoredMetadata::Publish() {
-  const std::unique_lock lock(publishing_, MetadataStore::kTimeout);
-  if (!lock) {
+  std::unique_lock lock(mutex_);
+  if (!idle_.wait_for(lock, MetadataStore::kTimeout, [this] { return !busy_; })) {
     return absl::FailedPreconditionError(
         fmt::format("segment {} is not published: another thread is at it, and the metadata "
                     "service is slow",
                     own_.name));
   }
+  busy_ = true;
+  lock.unlock();
+  absl::Status status = PutAll();
+  lock.lock();
+  busy_ = false;
+  idle_.notify_one();
+  return status;
+}
+
+// The listener first: who finds the segment must find its engine, too.
+absl::Status StoredMetadata::PutAll() {
   if (!listener_is_known_) {
-    const absl::Status status = store_->Put(ListenerKey(own_.name), EncodeListener(own_.listener));
+    absl::Status status = store_->Put(ListenerKey(own_.name), EncodeListener(own_.listener));
     if (!status.ok()) return status;
     listener_is_known_ = true;
   }
   return store_->Put(SegmentKey(own_.name), own_.descriptor());
 }
 
-// In the order that leaves a segment without a listener never.
+// The other way round, for the same reason.
 absl::Status StoredMetadata::Withdraw() {
-  const std::lock_guard lock(publishing_);
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return !busy_; });
   if (!std::exchange(listener_is_known_, false)) return absl::OkStatus();
-  const absl::Status segment = store_->Remove(SegmentKey(own_.name));
-  if (!segment.ok()) return segment;
+  absl::Status status = store_->Remove(SegmentKey(own_.name));
+  if (!status.ok()) return status;
   return store_->Remove(ListenerKey(own_.name));
 }
 

@@ -9,6 +9,7 @@
 // Errors: those of the store, and INVALID_ARGUMENT for a value that is malformed.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -39,14 +40,17 @@ class StoredMetadata final : public ListenerMetadata {
 
  private:
   std::string SegmentKey(const std::string& name) const;
+  absl::Status PutAll();
   std::string ListenerKey(const std::string& name) const { return prefix_ + "rpc_meta/" + name; }
 
   const std::unique_ptr<MetadataStore> store_;
   const OwnSegment own_;
   const std::string prefix_;
-  // Held over a whole publication, so that an older descriptor never replaces a newer one.
-  std::timed_mutex publishing_;
-  bool listener_is_known_ = false;
+  // One thread at a time publishes, so that an older descriptor never replaces a newer one.
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  bool busy_ = false;
+  bool listener_is_known_ = false;  // of who is busy
 };
 
 }  // namespace railhop
