@@ -21,6 +21,14 @@ struct Published {
   uint16_t port;
 };
 
+// What the server's threads stored was confirmed to the process that asks for the sum: an order
+// that goes through another process, where ThreadSanitizer does not see it.
+__attribute__((no_sanitize("thread"))) uint64_t Sum(const std::vector<std::byte>& memory) {
+  uint64_t sum = 0;
+  for (const std::byte byte : memory) sum = sum * 31 + static_cast<uint8_t>(byte);
+  return sum;
+}
+
 // Serves one region; answers each command with a sum of it.
 int Serve(Channel& channel) {
   std::vector<std::byte> memory(kLength);
@@ -32,9 +40,7 @@ int Serve(Channel& channel) {
   if (!channel.Send(Published{address, (*server)->port()})) return 2;
   char command;
   while (channel.Receive(&command)) {
-    uint64_t sum = 0;
-    for (const std::byte byte : memory) sum = sum * 31 + static_cast<uint8_t>(byte);
-    if (!channel.Send(sum)) return 3;
+    if (!channel.Send(Sum(memory))) return 3;
   }
   return 0;
 }
