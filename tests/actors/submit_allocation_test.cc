@@ -1,68 +1,14 @@
-// The sender's data path allocates nothing once it is warm: this binary counts every operator new.
+// The sender's data path allocates nothing once it is warm.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
 #include "actors/copy_actor.h"
 #include "actors/submit_actor.h"
 #include "tests/actors/sender_harness.h"
+#include "tests/support/allocation_count.h"
 #include "transport/copy/host_copy_engine.h"
 #include "transport/ring/completion.h"
-
-namespace {
-
-std::atomic<uint64_t> allocations{0};
-
-void* Allocate(std::size_t size, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* const memory = std::aligned_alloc(
-      alignment, (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return Allocate(size, alignof(std::max_align_t));
-}
-void* operator new[](std::size_t size) {
-  return Allocate(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-// Not inlined: the compiler would take free() for the wrong partner of the operator new above.
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace railhop {
 namespace {
@@ -187,18 +133,18 @@ class QuietWorld {
 };
 
 TEST(AllocationTest, TheCounterCounts) {
-  const uint64_t before = allocations;
+  const uint64_t before = AllocationCount();
   delete new int(5);
   std::vector<int>(100).clear();
-  EXPECT_GE(allocations - before, 1u);
+  EXPECT_GE(AllocationCount() - before, 1u);
 }
 
 TEST(AllocationTest, SubmitActorAllocatesNothingOnceItIsWarm) {
   QuietWorld world;
   for (uint64_t round = 0; round < 40; ++round) world.Round(round);
-  const uint64_t before = allocations;
+  const uint64_t before = AllocationCount();
   for (uint64_t round = 0; round < 40; ++round) world.Round(round);
-  EXPECT_EQ(allocations - before, 0u);
+  EXPECT_EQ(AllocationCount() - before, 0u);
   EXPECT_EQ(world.ended, 80 * 5u);
   // That the rounds went through what they are meant to go through.
   const SubmitStats& stats = world.submit().stats();
@@ -244,9 +190,9 @@ TEST(AllocationTest, CopyActorAllocatesNothing) {
     }
   };
   run(100);
-  const uint64_t before = allocations;
+  const uint64_t before = AllocationCount();
   run(1000);
-  EXPECT_EQ(allocations - before, 0u);
+  EXPECT_EQ(AllocationCount() - before, 0u);
   EXPECT_EQ(lane->control().header.head, 1100u);
 }
 

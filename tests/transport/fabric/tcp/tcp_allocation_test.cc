@@ -2,66 +2,11 @@
 // operator new. Its target is another process.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
+#include "tests/support/allocation_count.h"
 #include "tests/transport/fabric/tcp/tcp_fixture.h"
 #include "tests/transport/staging/child_process.h"
-
-namespace {
-
-std::atomic<uint64_t> allocations{0};
-
-void* Allocate(std::size_t size, std::size_t alignment) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* const memory = std::aligned_alloc(
-      alignment, (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return Allocate(size, alignof(std::max_align_t));
-}
-void* operator new[](std::size_t size) {
-  return Allocate(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-// Not inlined: the compiler would take free() for the wrong partner of the operator new above.
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace railhop {
 namespace {
@@ -95,7 +40,7 @@ TEST_F(TcpAllocationTest, TheDataPathAllocatesNothing) {
   const EndpointId endpoint = Connect("2+drain", published.port);
   uint64_t before = 0;
   for (int round = 0; round < 3; ++round) {
-    if (round == 1) before = allocations;
+    if (round == 1) before = AllocationCount();
     for (uint64_t i = 0; i < 10; ++i) {
       WorkRequest request =
           Request(endpoint, i % 2 == 0 ? FabricOpcode::kWrite : FabricOpcode::kRead, i,
@@ -123,7 +68,7 @@ TEST_F(TcpAllocationTest, TheDataPathAllocatesNothing) {
   nic_->Disconnect(endpoint);
   NicCompletion completion;
   ASSERT_TRUE(WaitUntil([&] { return nic_->Peek({&completion, 1}) == 1; }));
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(AllocationCount(), before);
 }
 
 }  // namespace
