@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <charconv>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
+
+#include "transport/setting_text.h"
 
 namespace railhop {
 namespace {
@@ -135,24 +133,6 @@ constexpr PxnSetting kSettings[] = {
      .number = &PxnConfig::doorbell_poll_us},
 };
 
-std::optional<uint64_t> ParseNumber(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::optional<bool> ParseBool(const std::string& text) {
-  std::string lower;
-  std::transform(text.begin(), text.end(), std::back_inserter(lower),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::array<std::string_view, 5> kOff = {"0", "false", "", "no", "off"};
-  constexpr std::array<std::string_view, 4> kOn = {"1", "true", "yes", "on"};
-  if (std::find(kOff.begin(), kOff.end(), lower) != kOff.end()) return false;
-  if (std::find(kOn.begin(), kOn.end(), lower) != kOn.end()) return true;
-  return std::nullopt;
-}
-
 bool IsGroupId(std::string_view text) {
   const auto allowed = [](unsigned char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -185,16 +165,6 @@ std::string ParseRailMap(const std::string& text, std::map<std::string, std::str
   }
   *rail_map = std::move(result);
   return {};
-}
-
-// What one line can show of a value: no control characters, not too long.
-std::string Shown(std::string_view value) {
-  constexpr size_t kLongest = 100;
-  std::string shown;
-  for (const char c : value.substr(0, kLongest)) {
-    shown += std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '?';
-  }
-  return value.size() > kLongest ? shown + "..." : shown;
 }
 
 // Rails of the NICs: the rail map wins over a NIC's own `rail`, which wins over its name. The map
@@ -241,7 +211,7 @@ std::span<const PxnSetting> PxnSettings() {
 std::string AllowedRange(const PxnSetting& setting) {
   switch (setting.type) {
     case Type::kBool:
-      return "true or false (1 or 0, yes or no, on or off)";
+      return kBoolValues;
     case Type::kNumber:
       return setting.max == UINT64_MAX ? fmt::format("{} or more", setting.min)
                                        : fmt::format("{}..{}", setting.min, setting.max);
@@ -286,8 +256,9 @@ void PxnSettingsReader::Set(const PxnSetting& setting, const std::string& source
     errors_.erase(&setting);
     return;
   }
-  errors_[&setting] = fmt::format("{} = \"{}\" is not valid; allowed: {}{}", source, Shown(value),
-                                  AllowedRange(setting), detail.empty() ? "" : ". " + detail);
+  errors_[&setting] =
+      fmt::format("{} = \"{}\" is not valid; allowed: {}{}", source, ShownValue(value),
+                  AllowedRange(setting), detail.empty() ? "" : ". " + detail);
 }
 
 void PxnSettingsReader::SetFromEnvironment(const GetEnvironment& environment) {
@@ -331,10 +302,10 @@ void ApplyTransferTimeout(const GetEnvironment& environment, RankConfig* config)
   if (value == nullptr) return;
   const std::optional<uint64_t> seconds = ParseNumber(value);
   if (!seconds.has_value() || *seconds < 1 || *seconds > kMaxMs / 1000) {
-    config->warnings.push_back(
-        fmt::format("{} = \"{}\" is not valid; allowed: 1..{} seconds (below {} counts as {}). The "
-                    "deadline stays {} ms",
-                    kName, Shown(value), kMaxMs / 1000, kFloor, kFloor, config->batch_timeout_ms));
+    config->warnings.push_back(fmt::format(
+        "{} = \"{}\" is not valid; allowed: 1..{} seconds (below {} counts as {}). The "
+        "deadline stays {} ms",
+        kName, ShownValue(value), kMaxMs / 1000, kFloor, kFloor, config->batch_timeout_ms));
     return;
   }
   config->batch_timeout_ms = std::max(*seconds, kFloor) * 1000;

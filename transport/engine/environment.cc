@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <iterator>
+#include <optional>
 #include <string_view>
+
+#include "transport/setting_text.h"
 
 namespace railhop {
 namespace {
@@ -269,26 +271,6 @@ constexpr EngineSetting kSettings[] = {
      .text = &EngineEnvironment::log_level},
 };
 
-bool ParseNumber(std::string_view text, uint64_t* value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-std::string Mapped(std::string_view text, int (*map)(int)) {
-  std::string mapped;
-  std::transform(text.begin(), text.end(), std::back_inserter(mapped),
-                 [map](char c) { return static_cast<char>(map(static_cast<unsigned char>(c))); });
-  return mapped;
-}
-
-bool ParseBool(std::string_view text, bool* value) {
-  constexpr std::array<std::string_view, 5> kOff = {"0", "false", "", "no", "off"};
-  constexpr std::array<std::string_view, 4> kOn = {"1", "true", "yes", "on"};
-  const std::string lower = Mapped(text, std::tolower);
-  *value = std::find(kOn.begin(), kOn.end(), lower) != kOn.end();
-  return *value || std::find(kOff.begin(), kOff.end(), lower) != kOff.end();
-}
-
 bool IsAddress(const std::string& text) {
   in6_addr address{};
   return inet_pton(AF_INET, text.c_str(), &address) == 1 ||
@@ -297,7 +279,9 @@ bool IsAddress(const std::string& text) {
 
 bool ParseLogLevel(std::string_view text, std::string* value) {
   constexpr std::array<std::string_view, 4> kLevels = {"TRACE", "INFO", "WARNING", "ERROR"};
-  *value = Mapped(text, std::toupper);
+  value->clear();
+  std::transform(text.begin(), text.end(), std::back_inserter(*value),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return std::find(kLevels.begin(), kLevels.end(), *value) != kLevels.end();
 }
 
@@ -305,11 +289,15 @@ bool ParseLogLevel(std::string_view text, std::string* value) {
 bool Set(const EngineSetting& setting, const std::string& value, EngineEnvironment* environment) {
   switch (setting.type) {
     case Type::kNumber: {
-      uint64_t& number = environment->*setting.number;
-      return ParseNumber(value, &number) && number >= setting.min && number <= setting.max;
+      const std::optional<uint64_t> number = ParseNumber(value);
+      environment->*setting.number = number.value_or(0);
+      return number.has_value() && *number >= setting.min && *number <= setting.max;
     }
-    case Type::kBool:
-      return ParseBool(value, &(environment->*setting.flag));
+    case Type::kBool: {
+      const std::optional<bool> flag = ParseBool(value);
+      environment->*setting.flag = flag.value_or(false);
+      return flag.has_value();
+    }
     case Type::kAddress:
       environment->*setting.text = value;
       return value.empty() || IsAddress(value);
@@ -320,16 +308,6 @@ bool Set(const EngineSetting& setting, const std::string& value, EngineEnvironme
       return true;
   }
   return false;
-}
-
-// What one line can show of a value: no control characters, not too long.
-std::string Shown(std::string_view value) {
-  constexpr size_t kLongest = 100;
-  std::string shown;
-  for (const char c : value.substr(0, kLongest)) {
-    shown += std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '?';
-  }
-  return value.size() > kLongest ? shown + "..." : shown;
 }
 
 void CheckPortRange(EngineEnvironment* environment) {
@@ -376,7 +354,7 @@ std::string AllowedValues(const EngineSetting& setting) {
     case Type::kNumber:
       return fmt::format("{}..{}", setting.min, setting.max);
     case Type::kBool:
-      return "true or false (1 or 0, yes or no, on or off)";
+      return kBoolValues;
     case Type::kAddress:
       return "an IPv4 or IPv6 address";
     case Type::kLogLevel:
@@ -407,8 +385,8 @@ EngineEnvironment ReadEngineEnvironment(const std::function<const char*(const ch
     Set(setting, setting.default_value, &environment);
     if (value == nullptr) continue;
     environment.warnings.push_back(
-        fmt::format("{} = \"{}\" is not valid; allowed: {}. \"{}\" is used", name, Shown(value),
-                    AllowedValues(setting), setting.default_value));
+        fmt::format("{} = \"{}\" is not valid; allowed: {}. \"{}\" is used", name,
+                    ShownValue(value), AllowedValues(setting), setting.default_value));
   }
   environment.transfer_timeout_s = std::max(environment.transfer_timeout_s, kTransferTimeoutFloorS);
   CheckPortRange(&environment);
