@@ -52,8 +52,11 @@ class InboundLane {
   // `side` is this rank's own side file.
   InboundLane(const ControlBlock& block, SideFile& side, uint64_t relay_epoch, uint32_t number);
 
-  // Whether ReadNext would have something to say.
+  // Whether ReadNext would have something to say: never, unless the lane is in state kReady or
+  // held.
   bool HasWork() { return reader_.HasWork(); }
+  // A claim of the lane was seen, and not yet its end.
+  bool held() const { return reader_.held(); }
   // `*changed_hands`: the pieces that waited are the former sender's and must be dropped now.
   Result ReadNext(uint32_t* record, LanePiece* bad, bool* changed_hands);
 

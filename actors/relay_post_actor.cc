@@ -1,6 +1,7 @@
 #include "actors/relay_post_actor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <utility>
 
@@ -60,11 +61,14 @@ void RelayPostActor::OnStart() {
 size_t RelayPostActor::Poll(uint64_t now) {
   size_t work = 0;
   uint32_t waiting = waiting_slices_.head == kNone ? 0 : 1u << kDirectLane;  // sources, as bits
-  uint32_t number = 0;
-  for (InboundLane& lane : lanes_) {
+  for (uint32_t lanes = used_lanes_ | ClaimedLanes(); lanes != 0; lanes &= lanes - 1) {
+    const auto number = static_cast<uint32_t>(std::countr_zero(lanes));
+    InboundLane& lane = lanes_[number];
     if (lane.waiting() != 0) ExpireWaiting(number, now);
     if (lane.HasWork()) work += ReadLane(number, now);
-    waiting |= uint32_t{lane.waiting() != 0} << number++;
+    waiting |= uint32_t{lane.waiting() != 0} << number;
+    const uint32_t used = uint32_t{lane.waiting() != 0 || lane.held()} << number;
+    used_lanes_ = (used_lanes_ & ~(1u << number)) | used;
   }
   if (unasked_ != 0) work += AskForSessions();
   if (waiting != 0 && inflight_bytes_ < options_.inflight_bytes) {
@@ -87,6 +91,17 @@ size_t RelayPostActor::Poll(uint64_t now) {
   if (inflight_jobs_ != 0 && now >= next_stuck_check_) CheckStuck(now);
   if (flushing_) flushing_ = !poster_.CloseAll();
   return work;
+}
+
+// Most lanes never have a sender: what an idle pass looks at of them is one word each.
+uint32_t RelayPostActor::ClaimedLanes() const {
+  if (lanes_.empty()) return 0;
+  const LaneControl* const lanes = options_.control->lanes;
+  uint32_t claimed = 0;
+  for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
+    claimed |= uint32_t{LoadLaneState(lanes[lane].header) == LaneState::kReady} << lane;
+  }
+  return claimed;
 }
 
 // --- Sharing the budget

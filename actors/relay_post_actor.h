@@ -145,6 +145,7 @@ class RelayPostActor : public Actor, public Poller {
   }
 
   // relay_post_actor.cc: from there to its end
+  uint32_t ClaimedLanes() const;
   uint64_t NextItem(size_t source);
   uint64_t NextPiece(uint32_t lane);
   uint64_t NextSlice();
@@ -167,6 +168,7 @@ class RelayPostActor : public Actor, public Poller {
   const uint64_t piece_timeout_;    // cycles
   const uint64_t doorbell_poll_;    // cycles
   std::vector<InboundLane> lanes_;  // none: it relays for nobody
+  uint32_t used_lanes_ = 0;         // as bits: held, or with waiting pieces
   std::array<PeerNews, kLaneCount> news_{};
   bool has_news_ = false;  // some of it is still to be told
   std::array<Name, kNames> names_;

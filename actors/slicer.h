@@ -98,7 +98,8 @@ struct PieceContent {
 
 // Bytes that the next piece of a lane should carry: what the copy engine finds efficient, or more
 // when the relay has so much in hand that it will not be waited for.
-uint64_t PieceTarget(uint64_t bytes_at_relay, uint64_t efficient_bytes, uint64_t max_piece_bytes);
+uint64_t PieceTarget(uint64_t bytes_waiting, uint64_t bytes_at_relay, uint64_t efficient_bytes,
+                     uint64_t max_piece_bytes);
 
 // Moves spans from the front of `queue` into `piece`, at most `max_bytes`; a span that does not fit
 // is split. Returns false when the queue is empty.

@@ -32,30 +32,30 @@ uint64_t Actor::ReadyPorts() const {
   return ready;
 }
 
-size_t Actor::DrainPorts(uint64_t ports, uint64_t now) {
+size_t Actor::DrainPorts(uint64_t ports) {
   size_t messages = 0;
   for (; ports != 0; ports &= ports - 1) {
     const auto i = static_cast<size_t>(std::countr_zero(ports));
-    messages += ports_[i]->Drain(now, &metrics_.queue_wait);
+    messages += ports_[i]->Drain(&metrics_.queue_wait);
     awaited_[i] = ports_[i]->Awaited();
   }
   return messages;
 }
 
-size_t Actor::DrainReady(uint64_t ready, uint64_t now) {
+size_t Actor::DrainReady(uint64_t ready) {
   const auto below = [](size_t port) { return (uint64_t{1} << port) - 1; };
   const uint64_t control = ready & below(control_ports_);
   const uint64_t data = ready & ~control;
-  const size_t first = DrainPorts(control, now);
-  const size_t taken = DrainPorts(data & ~below(first_data_port_), now) +
-                       DrainPorts(data & below(first_data_port_), now);
+  const size_t first = DrainPorts(control);
+  const size_t taken =
+      DrainPorts(data & ~below(first_data_port_)) + DrainPorts(data & below(first_data_port_));
   if (taken != 0 && ++first_data_port_ == ports_.size()) first_data_port_ = control_ports_;
   return first + taken;
 }
 
 size_t Actor::Run(uint64_t now) {
   const uint64_t ready = ReadyPorts();
-  const size_t messages = ready == 0 ? 0 : DrainReady(ready, now);
+  const size_t messages = ready == 0 ? 0 : DrainReady(ready);
   size_t polled = 0;
   for (Poller* poller : pollers_) polled += poller->Poll(now);
   if (messages != 0) {

@@ -37,14 +37,15 @@ static_assert(Message<ControlMessage>);
 // What an actor did; one writer (its reactor), readable from any thread while it runs. In cycles.
 struct ActorMetrics {
   Histogram queue_wait;  // sent -> handled, of the stamped messages
-  Histogram service;     // per message, the mean of its drained batch
+  Histogram service;     // per message, the mean of its drained batch; from timed passes
   std::atomic<uint64_t> messages{0};
-  std::atomic<uint64_t> busy_cycles{0};
+  std::atomic<uint64_t> busy_cycles{0};  // of all passes, reckoned from the timed ones
 
-  // Writer: `handled` messages, or other units of work, took so long together.
-  void AddService(uint64_t cycles, size_t handled) {
-    service.AddMany(cycles / handled, handled);
-    busy_cycles.store(busy_cycles.load(std::memory_order_relaxed) + cycles,
+  // Writer: `handled` messages, or other units of work, took so long together, in a pass that
+  // stands for `passes`.
+  void AddService(uint64_t cycles, size_t handled, uint64_t passes) {
+    service.AddMany(cycles / handled, handled * passes);
+    busy_cycles.store(busy_cycles.load(std::memory_order_relaxed) + cycles * passes,
                       std::memory_order_relaxed);
   }
 };
@@ -90,8 +91,8 @@ class Actor {
   // One pass: control ports, data ports, pollers. Returns the number of things handled.
   size_t Run(uint64_t now);
   uint64_t ReadyPorts() const;
-  size_t DrainReady(uint64_t ready, uint64_t now);
-  size_t DrainPorts(uint64_t ports, uint64_t now);
+  size_t DrainReady(uint64_t ready);
+  size_t DrainPorts(uint64_t ports);
   bool MailboxEmpty() const;
   void PublishCredit();
   void CloseInboxes();

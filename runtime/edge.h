@@ -117,8 +117,8 @@ class InPort {
   virtual ~InPort() = default;
   // Of the next message; another one after each Drain.
   virtual Signal Awaited() const = 0;
-  // Handles at most kBudget messages; `now` is the time for their queue wait.
-  virtual size_t Drain(uint64_t now, Histogram* queue_wait) = 0;
+  // Handles at most kBudget messages, and counts how long the stamped ones had waited.
+  virtual size_t Drain(Histogram* queue_wait) = 0;
   // Whether no message is left, one that a foreign thread is still writing included.
   virtual bool AllTaken() const = 0;
   virtual void PublishCredit() = 0;
@@ -137,11 +137,11 @@ class TypedInPort final : public InPort {
       : actor_(actor), ring_(ring), wakes_(wakes), room_bit_(room_bit) {}
 
   Signal Awaited() const override { return {&ring_->head_word(), ring_->head() + 1}; }
-  size_t Drain(uint64_t now, Histogram* queue_wait) override {
+  size_t Drain(Histogram* queue_wait) override {
     const uint64_t published = ring_->published();
     const size_t taken = ring_->Drain(
         kBudget, [this](const auto& message) { return (actor_->*Handler)(message); },
-        [now, queue_wait](uint64_t sent) { queue_wait->Add(now > sent ? now - sent : 0); });
+        [queue_wait](uint64_t waited) { queue_wait->Add(waited); });
     TellRoomSince(published);
     return taken;
   }

@@ -98,17 +98,18 @@ size_t Reactor::RunPass() {
   now_ = now;
   wakes_.ForgetFull();
   size_t work = RunControl();
+  const bool timed = options_.histograms && now >= next_timed_;
   for (Actor* actor : actors_) {
     const size_t handled = actor->Run(now);
-    if (handled != 0 && options_.histograms) {
-      // The clock is read after the messages have been handed on: it costs no latency.
+    if (handled != 0 && timed) {
       const uint64_t end = options_.clock.Now();
-      actor->metrics_.AddService(end - now, handled);
+      actor->metrics_.AddService(end - now, handled, untimed_passes_ + 1);
       now = end;
     }
     work += handled;
     if (stopping_ != 0) CheckStopped(*actor);
   }
+  if (work != 0) NoteWorked(now, timed);
   if (now >= next_events_) {
     // A callback is work: it may have sent something, and the one of our own eventfd tells of a
     // wake that a thread about to park must not sleep through.
@@ -117,6 +118,18 @@ size_t Reactor::RunPass() {
   }
   wakes_.Flush();
   return work;
+}
+
+// The next pass to be timed is the first one with work after a random while: passes that take turns
+// in a fixed pattern are all met.
+void Reactor::NoteWorked(uint64_t now, bool timed) {
+  if (!timed) {
+    ++untimed_passes_;
+    return;
+  }
+  untimed_passes_ = 0;
+  random_ = random_ * 6364136223846793005 + 1442695040888963407;
+  next_timed_ = now + (random_ >> (64 - kTimingGapBits));
 }
 
 size_t Reactor::RunControl() {

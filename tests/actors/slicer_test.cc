@@ -79,16 +79,25 @@ TEST_F(SlicerTest, RemovingFromAQueueKeepsTheOrderOfTheRest) {
 TEST_F(SlicerTest, PiecesGrowWithTheBacklog) {
   constexpr uint64_t kMax = kSlotBytes;
   constexpr uint64_t kEfficient = 128 * kKiB;
-  EXPECT_EQ(PieceTarget(0, kEfficient, kMax), kEfficient);
-  EXPECT_EQ(PieceTarget(512 * kKiB, kEfficient, kMax), kEfficient);
-  EXPECT_EQ(PieceTarget(2 * kMiB, kEfficient, kMax), 512 * kKiB);
-  EXPECT_EQ(PieceTarget(16 * kMiB, kEfficient, kMax), 4 * kMiB);
-  EXPECT_EQ(PieceTarget(32 * kMiB, kEfficient, kMax), 8 * kMiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, kEfficient, kMax), kMax);
-  EXPECT_EQ(PieceTarget(0, kEfficient, 64 * kKiB), 64 * kKiB);
-  EXPECT_EQ(PieceTarget(kMiB, kEfficient, 64 * kKiB), 64 * kKiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kEfficient, kMax), kEfficient);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 512 * kKiB, kEfficient, kMax), kEfficient);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 2 * kMiB, kEfficient, kMax), 512 * kKiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 16 * kMiB, kEfficient, kMax), 4 * kMiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 32 * kMiB, kEfficient, kMax), 8 * kMiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, UINT64_MAX, kEfficient, kMax), kMax);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kEfficient, 64 * kKiB), 64 * kKiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, kMiB, kEfficient, 64 * kKiB), 64 * kKiB);
   // A copy that costs nothing is never worth a piece of its own.
-  EXPECT_EQ(PieceTarget(0, kMax, kMax), kMax);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kMax, kMax), kMax);
+}
+
+TEST_F(SlicerTest, WhatWouldBeLeftOfAQueueIsWorthAPieceOrGoesAlong) {
+  constexpr uint64_t kEfficient = 40 * kKiB;
+  EXPECT_EQ(PieceTarget(64 * kKiB, 0, kEfficient, kSlotBytes), 64 * kKiB);
+  EXPECT_EQ(PieceTarget(2 * kEfficient - 1, 0, kEfficient, kSlotBytes), 2 * kEfficient - 1);
+  EXPECT_EQ(PieceTarget(2 * kEfficient, 0, kEfficient, kSlotBytes), kEfficient);
+  EXPECT_EQ(PieceTarget(9 * kMiB, 32 * kMiB, kEfficient, kSlotBytes), kSlotBytes);
+  EXPECT_EQ(PieceTarget(64 * kKiB, 0, kEfficient, 48 * kKiB), 48 * kKiB);
 }
 
 TEST_F(SlicerTest, AnEmptyQueueGivesNoPiece) {

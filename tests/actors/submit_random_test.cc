@@ -428,7 +428,7 @@ class RandomWorld {
 };
 
 TEST(SubmitRandomTest, EveryByteEndsExactlyOnceWhateverHappens) {
-  const uint64_t seeds = LongTests() ? 500 : 20;
+  const uint64_t seeds = LongTests() ? 500 : 60;
   std::map<BatchState, int> ended;
   uint64_t relayed = 0, direct = 0;
   std::array<uint64_t, static_cast<size_t>(DirectReason::kCount)> reasons{};

@@ -436,19 +436,20 @@ class LayoutTest(GroupTest):
             entry.descriptor(0, entry.lane(0).head))).plan_count, 1)
         before = entry.lane(0).head
         v1.ask("hold", on=True)
-        self.run_batch(rank, target.addresses[0], [100_000], 77)
+        # Small enough for one piece.
+        self.run_batch(rank, target.addresses[0], [70_000], 77)
         self.host.wait_for(lambda: entry.lane(0).head > before, "a piece in flight")
         lane = entry.lane(0)
         self.assertEqual((lane.head, lane.doorbell, lane.completed, lane.padding),
                          (before + 1, before + 1, before, 0))
         self.assert_descriptor(entry.descriptor(0, before + 1), before + 1, v1.info["epoch"],
-                               b"decode-0", [(target.addresses[0], 100_000)])
+                               b"decode-0", [(target.addresses[0], 70_000)])
         arena = open_arena(entry.header().arena_handle)
         slot = abi.slot_at(0, before + 1)
-        self.assertTrue(arena[slot:slot + 100_000] == pattern.words(77, 100_000))
+        self.assertTrue(arena[slot:slot + 70_000] == pattern.words(77, 70_000))
         v1.ask("hold", on=False)
-        self.assertEqual(self.receive_batch(rank)["relayed_bytes"], 100_000)
-        self.assert_arrived(target, 0, 100_000, 77)
+        self.assertEqual(self.receive_batch(rank)["relayed_bytes"], 70_000)
+        self.assert_arrived(target, 0, 70_000, 77)
 
     def test_answers_of_a_rank(self):
         target = self.host.target(["sim0"], MIB)

@@ -276,7 +276,29 @@ TEST_F(ReactorTest, OneMessageIn64IsStampedUnlessAskedOtherwise) {
   }
   EXPECT_EQ(sink.metrics().messages.load(), 3U * 64 + 1);
   EXPECT_EQ(sink.metrics().queue_wait.Snapshot().Count(), 4U);
-  EXPECT_EQ(sink.metrics().service.Snapshot().Count(), 3U * 64 + 1);
+}
+
+// Of passes that follow one another closely only some are timed, and those stand for the others.
+TEST_F(ReactorTest, TimedPassesStandForThoseBetween) {
+  ConnectItems();
+  Start();
+  constexpr uint64_t kPasses = 1'000;
+  uint64_t read_early = 0;
+  for (uint64_t i = 0; i < kPasses; ++i) {
+    sink_.on_message = [&] { hand_.clock().Advance(4); };
+    hand_.clock().Advance(Reactor::kTimingGap / 32);
+    source_.items.Send({i});
+    back_.RunPass();
+    if (i == kPasses / 2) read_early = sink_.metrics().service.Snapshot().Count();
+  }
+  hand_.clock().Advance(Reactor::kTimingGap);
+  source_.items.Send({kPasses});
+  back_.RunPass();
+  EXPECT_LT(read_early, kPasses / 2 + 1) << "the passes since the last timed one are still to come";
+  EXPECT_GT(read_early, kPasses / 2 - 64);
+  EXPECT_EQ(sink_.metrics().service.Snapshot().Count(), kPasses + 1);
+  EXPECT_EQ(sink_.metrics().service.Snapshot().Max(), 4U);
+  EXPECT_EQ(sink_.metrics().busy_cycles.load(), 4 * (kPasses + 1));
 }
 
 TEST_F(ReactorTest, PollersGetTheTimeOfThePassAndCountAsService) {

@@ -267,7 +267,7 @@ class StampTest : public testing::Test {
       EXPECT_TRUE(ring.TryPush({clock_.now()}));
       ring.Drain(
           1, [](const Item&) { return true; },
-          [&](uint64_t sent) { stamps.push_back(sent - start_); });
+          [&](uint64_t waited) { stamps.push_back(clock_.now() - waited - start_); });
     }
     return stamps;
   }
@@ -295,7 +295,7 @@ TEST_F(StampTest, StampsOfMessagesThatWaitTogetherAreKeptApart) {
   std::vector<uint64_t> stamps;
   ring.Drain(
       16, [](const Item&) { return true; },
-      [&](uint64_t sent) { stamps.push_back(sent - start_); });
+      [&](uint64_t waited) { stamps.push_back(clock_.now() - waited - start_); });
   EXPECT_THAT(stamps, ElementsAre(1, 3, 5, 7));
 }
 
@@ -303,7 +303,7 @@ TEST_F(StampTest, ARefusedMessageReportsItsStampOnceWhenItIsTaken) {
   SpscRing<Item> ring(4, 1, clock_.clock());
   ASSERT_TRUE(ring.TryPush({}));
   std::vector<uint64_t> stamps;
-  const auto on_stamp = [&](uint64_t sent) { stamps.push_back(sent - start_); };
+  const auto on_stamp = [&](uint64_t waited) { stamps.push_back(clock_.now() - waited - start_); };
   ring.Drain(
       16, [](const Item&) { return false; }, on_stamp);
   EXPECT_THAT(stamps, IsEmpty());

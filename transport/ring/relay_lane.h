@@ -55,6 +55,8 @@ class RelayLaneReader {
     const uint64_t doorbell = LoadAcquire(header.doorbell);
     return doorbell >= next_sequence_ || doorbell != last_doorbell_;
   }
+  // A claim of the lane was seen, and not yet its end.
+  bool held() const { return held_; }
   // The sender announced a piece whose bytes are still being copied: do not sleep long.
   bool HasAnnounced() const {
     return held_ && admitted_epoch_ == sender_epoch_ && !quarantined_ &&
