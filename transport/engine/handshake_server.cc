@@ -1,8 +1,6 @@
 #include "transport/engine/handshake_server.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,11 +8,11 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <utility>
 
 #include "runtime/log.h"
 #include "transport/json_text.h"
+#include "transport/port_listener.h"
 
 namespace railhop {
 namespace {
@@ -22,7 +20,6 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kBindTries = 500;
 // Per wake-up, so that one busy client, or a flood of them, leaves room for the others.
 constexpr int kAcceptsPerWake = 64;
 constexpr int kReadsPerWake = 4;
@@ -44,80 +41,6 @@ constexpr std::string_view kProbeSuccess = "{\"status\":\"success\"}\n";
 
 bool IsTransient(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-
-  void SetPort(uint16_t port) {
-    if (storage.ss_family == AF_INET6) {
-      reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port = htons(port);
-    } else {
-      reinterpret_cast<sockaddr_in*>(&storage)->sin_port = htons(port);
-    }
-  }
-};
-
-absl::StatusOr<Address> ListenAddress(const HandshakeServerOptions& options) {
-  addrinfo hints{};
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  // With an address given, that says the family.
-  if (options.address.empty()) hints.ai_family = options.use_ipv6 ? AF_INET6 : AF_INET;
-  addrinfo* found = nullptr;
-  const int error =
-      getaddrinfo(options.address.empty() ? nullptr : options.address.c_str(), "0", &hints, &found);
-  if (error != 0) {
-    return absl::InvalidArgumentError(fmt::format(
-        "handshake listener: \"{}\" is no address to bind to ({}); give an IPv4 or IPv6 address",
-        options.address, gai_strerror(error)));
-  }
-  Address address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
-  freeaddrinfo(found);
-  return address;
-}
-
-// Without SO_REUSEADDR: two processes must never share a port by mistake.
-absl::StatusOr<std::pair<GuardedFd, uint16_t>> Listen(const HandshakeServerOptions& options) {
-  absl::StatusOr<Address> address = ListenAddress(options);
-  if (!address.ok()) return address.status();
-  if (options.min_port == 0 || options.min_port > options.max_port) {
-    return absl::InvalidArgumentError(fmt::format("handshake listener: no port range: {}..{}",
-                                                  options.min_port, options.max_port));
-  }
-  std::mt19937 random{std::random_device{}()};
-  std::uniform_int_distribution<unsigned> ports(options.min_port, options.max_port);
-  int error = 0;
-  for (int i = 0; i < kBindTries; ++i) {
-    GuardedFd fd(socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd.valid()) {
-      return absl::UnavailableError(
-          fmt::format("handshake listener: no socket: {}", std::strerror(errno)));
-    }
-    if (address->storage.ss_family == AF_INET6) {
-      const int v4_too = 0;
-      setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v4_too, sizeof v4_too);
-    }
-    // Accepted connections inherit it.
-    setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kReceiveBufferBytes, sizeof kReceiveBufferBytes);
-    const auto port = static_cast<uint16_t>(ports(random));
-    address->SetPort(port);
-    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address->storage), address->length) ==
-            0 &&
-        listen(fd.get(), options.backlog) == 0) {
-      return std::pair(std::move(fd), port);
-    }
-    error = errno;
-    if (error != EADDRINUSE) break;  // another port would not help
-  }
-  return absl::UnavailableError(fmt::format(
-      "handshake listener: cannot listen on {} with a port of {}..{}: {}. Choose others with "
-      "MC_MIN_RPC_PORT, MC_MAX_RPC_PORT or the address",
-      options.address.empty() ? "all addresses" : options.address, options.min_port,
-      options.max_port, std::strerror(error)));
 }
 
 }  // namespace
@@ -147,11 +70,17 @@ HandshakeServer::HandshakeServer(EventLoop* loop, const HandshakeServerOptions& 
 
 absl::StatusOr<std::unique_ptr<HandshakeServer>> HandshakeServer::Start(
     EventLoop* loop, const HandshakeServerOptions& options, HandshakeHandlers handlers) {
-  auto listener = Listen(options);
+  absl::StatusOr<PortListener> listener = ListenOnSomePort({.address = options.address,
+                                                            .use_ipv6 = options.use_ipv6,
+                                                            .lowest_port = options.min_port,
+                                                            .highest_port = options.max_port,
+                                                            .backlog = options.backlog,
+                                                            .receive_buffer = kReceiveBufferBytes},
+                                                           "handshake listener");
   if (!listener.ok()) return listener.status();
   std::unique_ptr<HandshakeServer> server(new HandshakeServer(loop, options, std::move(handlers)));
-  server->listener_ = std::move(listener->first);
-  server->port_ = listener->second;
+  server->listener_ = std::move(listener->fd);
+  server->port_ = listener->port;
   if (absl::Status status = server->ResumeAccepting(); !status.ok()) return status;
   return server;
 }

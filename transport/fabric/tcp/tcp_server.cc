@@ -7,16 +7,14 @@
 
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "runtime/log.h"
-#include "transport/fabric/tcp/tcp_target.h"
+#include "transport/port_listener.h"
 
 namespace railhop {
 namespace {
 
-constexpr int kPortTries = 500;
 constexpr int kBacklog = 1024;  // clients that connect anew for each request come in bursts
 constexpr int kAcceptsInTurn = 64;
 constexpr uint32_t kMostThreads = 64;
@@ -29,9 +27,6 @@ absl::Status CheckOptions(const TcpServerOptions& options) {
   const auto error = [&](const std::string& what) {
     return absl::InvalidArgumentError(fmt::format("TCP server at {}: {}", options.address, what));
   };
-  if (options.lowest_port == 0 || options.lowest_port > options.highest_port) {
-    return error(fmt::format("no ports in {}..{}", options.lowest_port, options.highest_port));
-  }
   if (options.threads == 0 || options.threads > kMostThreads) {
     return error(fmt::format("{} threads not in 1..{}", options.threads, kMostThreads));
   }
@@ -41,14 +36,6 @@ absl::Status CheckOptions(const TcpServerOptions& options) {
                              options.request_timeout.count()));
   }
   return absl::OkStatus();
-}
-
-void SetPort(TcpAddress& address, uint16_t port) {
-  if (address.storage.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = htons(port);
-  } else {
-    reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = htons(port);
-  }
 }
 
 }  // namespace
@@ -74,34 +61,15 @@ absl::StatusOr<std::unique_ptr<TcpServer>> TcpServer::Start(TcpServerOptions opt
 }
 
 absl::Status TcpServer::Bind() {
-  auto addresses = ResolveTcpHost(options_.address, options_.lowest_port);
-  if (!addresses.ok()) return addresses.status();
-  TcpAddress& address = addresses->front();
-  std::mt19937 random(std::random_device{}());
-  std::uniform_int_distribution<int> ports(options_.lowest_port, options_.highest_port);
-  int error = 0;
-  for (int i = 0; i < kPortTries; ++i) {
-    const auto port = static_cast<uint16_t>(ports(random));
-    SetPort(address, port);
-    const int fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-      return absl::ResourceExhaustedError(
-          fmt::format("TCP server: no socket: {}", strerror(errno)));
-    }
-    GuardedFd listener(fd);
-    const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, address.get(), address.length) == 0 && listen(fd, kBacklog) == 0) {
-      listener_ = std::move(listener);
-      port_ = port;
-      return absl::OkStatus();
-    }
-    error = errno;
-    if (error != EADDRINUSE && error != EACCES) break;
-  }
-  return absl::UnavailableError(fmt::format("TCP server: cannot listen at {}, ports {}..{}: {}",
-                                            options_.address, options_.lowest_port,
-                                            options_.highest_port, strerror(error)));
+  absl::StatusOr<PortListener> listener = ListenOnSomePort({.address = options_.address,
+                                                            .lowest_port = options_.lowest_port,
+                                                            .highest_port = options_.highest_port,
+                                                            .backlog = kBacklog},
+                                                           "TCP server");
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(listener->fd);
+  port_ = listener->port;
+  return absl::OkStatus();
 }
 
 absl::Status TcpServer::AddRegion(uint64_t address, uint64_t length, TcpMover* mover) {

@@ -31,7 +31,7 @@
 namespace railhop {
 
 struct TcpServerOptions {
-  std::string address;  // to listen at, numeric or a name; "0.0.0.0" or "::" for all
+  std::string address;  // to listen at, numeric; "0.0.0.0" or "::" for all
   // A random port of this range. The defaults are those of other implementations of the protocol.
   uint16_t lowest_port = 15000;
   uint16_t highest_port = 17000;
@@ -44,8 +44,7 @@ class TcpServer {
  public:
   static constexpr size_t kBounceBytes = 256 * 1024;  // of each thread, for regions with a mover
 
-  // InvalidArgument: an option out of its range, named. NotFound: the address cannot be resolved.
-  // Unavailable: it is not this host's, or 500 random ports of the range were all taken.
+  // InvalidArgument: an option out of its range, named. Unavailable: as ListenOnSomePort.
   static absl::StatusOr<std::unique_ptr<TcpServer>> Start(TcpServerOptions options);
   // Ends all connections. Afterwards no region is touched.
   ~TcpServer();

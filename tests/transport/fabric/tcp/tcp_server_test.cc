@@ -434,7 +434,7 @@ TEST(TcpServerStartTest, OptionsAreCheckedAndTakenPortsSaidSo) {
   options.address = "192.0.2.1";  // nobody's
   EXPECT_EQ(TcpServer::Start(options).status().code(), absl::StatusCode::kUnavailable);
   options.address = "no host";
-  EXPECT_EQ(TcpServer::Start(options).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(TcpServer::Start(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
