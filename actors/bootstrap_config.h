@@ -94,6 +94,8 @@ struct RankConfig {
   uint64_t batch_timeout_ms = 30'000;
   uint64_t piece_timeout_ms = 5'000;
   uint64_t slice_size = 65'536;
+  uint64_t fragment_ratio = 4;  // a tail of slice_size / this goes with the slice before it
+  uint64_t slice_attempts = 9;
 
   LayoutPreset layout = LayoutPreset::kAuto;
   uint32_t ranks_on_host = 1;

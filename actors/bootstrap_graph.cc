@@ -41,6 +41,11 @@ size_t StampEvery(const RankConfig& config) {
   return config.histograms ? config.trace_sample_every : kNoStamps;
 }
 
+SliceSize SliceOf(const RankConfig& config) {
+  return {.bytes = static_cast<uint32_t>(config.slice_size),
+          .fragment = static_cast<uint32_t>(config.slice_size / config.fragment_ratio)};
+}
+
 std::chrono::milliseconds Milliseconds(uint64_t count) {
   return std::chrono::milliseconds(count);
 }
@@ -69,9 +74,9 @@ absl::StatusOr<std::unique_ptr<Nic>> MakeTcpNic(const NicConfig& nic) {
 
 absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(
     RankConfig config, const ResolvedLayout& layout, std::unique_ptr<CopyEngine> copy_engine,
-    EndpointActor::Resolve resolve) {
+    EndpointActor::Resolve resolve, std::vector<std::unique_ptr<Nic>> nics) {
   std::unique_ptr<ActorGraph> graph(new ActorGraph(std::move(config), std::move(copy_engine)));
-  if (absl::Status made = graph->MakeNics(); !made.ok()) return made;
+  if (absl::Status made = graph->MakeNics(std::move(nics)); !made.ok()) return made;
   graph->JoinGroup();
   graph->AddActors(layout, std::move(resolve));
   graph->ConnectDataActors();
@@ -87,15 +92,18 @@ ActorGraph::ActorGraph(RankConfig config, std::unique_ptr<CopyEngine> copy_engin
       submissions_(size_t{2} * config_.max_batches, StampEvery(config_)),
       system_({.stamp_every = StampEvery(config_), .histograms = config_.histograms}) {}
 
-absl::Status ActorGraph::MakeNics() {
+absl::Status ActorGraph::MakeNics(std::vector<std::unique_ptr<Nic>> ready) {
+  const bool make = ready.empty();
+  nics_ = std::move(ready);
   for (const NicConfig& nic : config_.nics) {
+    rails_.push_back(nic.rail);
+    if (!make) continue;
     absl::StatusOr<std::unique_ptr<Nic>> made =
         nic.kind == NicKind::kSim ? MakeSimNic(nic) : MakeTcpNic(nic);
     if (!made.ok()) return made.status();
-    nic_pointers_.push_back(made->get());
     nics_.push_back(*std::move(made));
-    rails_.push_back(nic.rail);
   }
+  for (const std::unique_ptr<Nic>& nic : nics_) nic_pointers_.push_back(nic.get());
   return absl::OkStatus();
 }
 
@@ -132,6 +140,8 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, EndpointActor::Resolve 
                                       .own_rails = rails_,
                                       .min_relay_bytes = pxn.min_relay_bytes},
                            .nic_count = static_cast<uint32_t>(nics_.size()),
+                           .slice = SliceOf(config_),
+                           .slice_attempts = static_cast<uint32_t>(config_.slice_attempts),
                            .efficient_bytes = copy_engine_->efficient_bytes(),
                            .max_piece_bytes = pxn.max_piece_bytes,
                            .credit_timeout = ToCycles(Milliseconds(pxn.credit_timeout_ms)),
@@ -152,7 +162,7 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, EndpointActor::Resolve 
   }
   RelayPostActor::Options post;
   post.nics = nic_pointers_;
-  post.slice_bytes = static_cast<uint32_t>(config_.slice_size);
+  post.slice = SliceOf(config_);
   post.inflight_bytes = pxn.inflight_depth * kSlotBytes;
   post.piece_timeout = piece_timeout;
   post.doorbell_poll = std::chrono::microseconds(pxn.doorbell_poll_us);

@@ -31,11 +31,11 @@ class ActorGraph {
  public:
   // An error is one that keeps the rank from running at all. What only switches PXN off is in
   // config().pxn.off_reason afterwards. `copy_engine` has a stream per lane, each with room for
-  // kSlotsPerLane jobs. `resolve` reads the metadata of targets: EndpointActor::Options.
-  static absl::StatusOr<std::unique_ptr<ActorGraph>> Build(RankConfig config,
-                                                           const ResolvedLayout& layout,
-                                                           std::unique_ptr<CopyEngine> copy_engine,
-                                                           EndpointActor::Resolve resolve);
+  // kSlotsPerLane jobs. `resolve` reads the metadata of targets: EndpointActor::Options. `nics`:
+  // one for each of config.nics, to be used in its place; none: they are made as the config says.
+  static absl::StatusOr<std::unique_ptr<ActorGraph>> Build(
+      RankConfig config, const ResolvedLayout& layout, std::unique_ptr<CopyEngine> copy_engine,
+      EndpointActor::Resolve resolve, std::vector<std::unique_ptr<Nic>> nics = {});
 
   const RankConfig& config() const { return config_; }
   const std::vector<Nic*>& nics() const { return nic_pointers_; }
@@ -55,7 +55,7 @@ class ActorGraph {
  private:
   ActorGraph(RankConfig config, std::unique_ptr<CopyEngine> copy_engine);
 
-  absl::Status MakeNics();
+  absl::Status MakeNics(std::vector<std::unique_ptr<Nic>> ready);
   void JoinGroup();
   void AddActors(const ResolvedLayout& layout, EndpointActor::Resolve resolve);
   void EnableTracing();

@@ -31,6 +31,8 @@ TransferError ToTransferError(FabricStatus status) {
       return TransferError::kRemoteAccess;
     case FabricStatus::kTargetDead:
       return TransferError::kTargetDead;
+    case FabricStatus::kExposed:
+      return TransferError::kExposed;
     case FabricStatus::kTransport:
     case FabricStatus::kFlushed:
       break;
@@ -149,7 +151,10 @@ bool CqPollActor::NoteError(Job& job, FabricStatus status) {
       failed = posted.target_version;
     }
   }
-  if (job.status == FabricStatus::kOk || job.status == FabricStatus::kFlushed) job.status = status;
+  if (job.status == FabricStatus::kOk || job.status == FabricStatus::kFlushed ||
+      status == FabricStatus::kExposed) {
+    job.status = status;
+  }
   return true;
 }
 

@@ -26,13 +26,23 @@ bool InsideRegistrations(const TargetRoute& route, std::span<const PlanEntry> pl
   return true;
 }
 
+// How many bytes from here on are neighbours at the target; counted no further than `enough`.
+uint64_t RequestCutter::RunLength(uint64_t enough) const {
+  uint64_t length = plan_.front().length - offset_;
+  const uint64_t address = plan_.front().final_destination + offset_;
+  for (const PlanEntry& entry : plan_.subspan(1)) {
+    if (length >= enough || entry.final_destination != address + length) break;
+    length += entry.length;
+  }
+  return length;
+}
+
 CutRequest RequestCutter::Next() {
   const uint64_t address = plan_.front().final_destination + offset_;
   if (buffer_ == nullptr || !Contains(*buffer_, address)) buffer_ = route_->Find(address);
-  uint64_t limit = slice_bytes_;
-  if (buffer_ != nullptr) {
-    limit = std::min(limit, buffer_->length - (address - buffer_->address));
-  }
+  uint64_t run = RunLength(uint64_t{slice_.bytes} + slice_.fragment + 1);
+  if (buffer_ != nullptr) run = std::min(run, buffer_->length - (address - buffer_->address));
+  const uint64_t limit = slice_.Next(run);
   CutRequest request{
       .local = local_, .remote_address = address, .rkey = buffer_ == nullptr ? 0 : buffer_->rkey};
   uint64_t length = 0;

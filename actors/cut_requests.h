@@ -1,5 +1,5 @@
 // Cuts a piece or slice into work requests: neighbours in the plan that are neighbours at the
-// target too are merged, and a request ends at slice_bytes and at the end of a registration.
+// target too are merged, and a request ends as SliceSize says and at the end of a registration.
 //
 // Pure logic, no allocation. The route and the plan belong to the caller and outlive the cutter.
 #pragma once
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "actors/slice_size.h"
 #include "actors/target_route.h"
 #include "transport/ring/control_block.h"
 
@@ -30,19 +31,21 @@ class RequestCutter {
   RequestCutter() = default;
   // The bytes of the plan lie back to back from `local` on; the plan is not empty.
   RequestCutter(const TargetRoute& route, std::byte* local, std::span<const PlanEntry> plan,
-                uint32_t slice_bytes)
-      : route_(&route), local_(local), plan_(plan), slice_bytes_(slice_bytes) {}
+                SliceSize slice)
+      : route_(&route), local_(local), plan_(plan), slice_(slice) {}
 
   // Only before the last one was given. An entry of 0 bytes makes a request of 0 bytes.
   CutRequest Next();
 
  private:
+  uint64_t RunLength(uint64_t enough) const;
+
   const TargetRoute* route_ = nullptr;
   const TargetBuffer* buffer_ = nullptr;  // that the last request lay in
   std::byte* local_ = nullptr;
   std::span<const PlanEntry> plan_;  // what is left; of the first entry without offset_ bytes
   uint64_t offset_ = 0;
-  uint32_t slice_bytes_ = 0;
+  SliceSize slice_;
 };
 
 }  // namespace railhop

@@ -13,9 +13,9 @@ constexpr size_t kBurst = 32;  // requests of one job before the next has its tu
 
 }  // namespace
 
-JobPoster::JobPoster(std::vector<Nic*> nics, uint32_t slice_bytes)
+JobPoster::JobPoster(std::vector<Nic*> nics, SliceSize slice)
     : nics_(std::move(nics)),
-      slice_bytes_(slice_bytes),
+      slice_(slice),
       records_(kMaxJobs),
       endpoints_(kMaxTargets * nics_.size()),
       touched_(nics_.size()) {
@@ -40,7 +40,7 @@ uint32_t JobPoster::Start(uint32_t index, const Job& job, uint64_t now) {
   Record& record = records_[index];
   assert(record.state == State::kFree);
   record.job = job;
-  record.cutter = RequestCutter(*job.route, job.local, job.plan, slice_bytes_);
+  record.cutter = RequestCutter(*job.route, job.local, job.plan, slice_);
   record.state = State::kPosting;
   record.begun = false;
   record.cut = job.endpoint == 0;

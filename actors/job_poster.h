@@ -36,7 +36,7 @@ class JobPoster {
   };
 
   // Every NIC has a send queue of 2 requests or more.
-  JobPoster(std::vector<Nic*> nics, uint32_t slice_bytes);
+  JobPoster(std::vector<Nic*> nics, SliceSize slice);
 
   // The handle for JobPosted. Record `index` must be free; nothing is posted yet.
   uint32_t Start(uint32_t index, const Job& job, uint64_t now);
@@ -120,7 +120,7 @@ class JobPoster {
   }
 
   const std::vector<Nic*> nics_;
-  const uint32_t slice_bytes_;
+  const SliceSize slice_;
   std::vector<Record> records_;      // by index
   std::vector<Endpoint> endpoints_;  // target x NIC
   std::vector<bool> touched_;        // NICs with something prepared

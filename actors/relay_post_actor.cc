@@ -28,7 +28,7 @@ RelayPostActor::RelayPostActor(std::string name, Options options)
       options_(std::move(options)),
       piece_timeout_(ToCycles(options_.piece_timeout)),
       doorbell_poll_(ToCycles(options_.doorbell_poll)),
-      poster_(options_.nics, options_.slice_bytes),
+      poster_(options_.nics, options_.slice),
       rounds_(kQuantum),
       slices_(kDirectJobs),
       jobs_(kMaxJobs),

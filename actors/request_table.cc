@@ -69,6 +69,8 @@ const char* TransferErrorName(TransferError error) {
       return "rank is stopping";
     case TransferError::kRelay:
       return "relay error";
+    case TransferError::kExposed:
+      return "given up; the target may still write what was sent";
   }
   return "unknown";
 }

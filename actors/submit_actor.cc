@@ -30,7 +30,9 @@ SubmitActor::SubmitActor(std::string name, RequestTable* table, Options options)
       options_(std::move(options)),
       table_(*table),
       planner_(options_.routes),
+      paths_(options_.nic_count),
       live_(table->capacity()) {
+  again_.reserve(kDirectWindow);
   unwoken_.reserve(size_t{2} * table->capacity());  // TIMEOUT and the end
   armed_.fill(OutboundLane::kNoDeadline);
   to_arm_.fill(OutboundLane::kNoDeadline);
@@ -51,7 +53,7 @@ size_t SubmitActor::Poll(uint64_t now) {
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
     if (!outlets_[lane].empty()) work += PumpLane(lane, now);
   }
-  if (!outlets_[kDirectLane].empty()) work += PumpDirect();
+  if (!IsDirectIdle()) work += PumpDirect();
   return work;
 }
 
@@ -326,6 +328,7 @@ void SubmitActor::Abandon(uint32_t index, TransferError error) {
     lanes_[lane].EachInFlight([&](RingPiece& piece) {
       if (CarriesAbandoned(piece)) TryRevoke(lane, piece, DirectReason::kPieceRevoked);
     });
+  EndAgain(index, error);
   }
   --progress.bytes_moving;
   if (IsOver(table_.at(index))) FinishBatch(index);

@@ -5,7 +5,9 @@
 //   CopyPiece -> CopyActor -> PieceCopied     a piece into a ring slot; the source is free again
 //   PostSlice -> RelayPostActor            a direct slice ...
 //   SliceDone <- CqPollActor               ... or a relayed piece has ended
-// What goes wrong on a lane is sent direct once; what goes wrong direct fails its batch.
+// What goes wrong on a lane is sent direct once. A direct slice that ends with a transport error is
+// sent again on another path, until slice_attempts are used up or its batch's deadline has passed;
+// any other error, as of an address outside its registration, fails the batch at once.
 //
 // A batch ends (docs/ring.md, "batch"): COMPLETED, FAILED or CANCELED when its last byte has ended
 // one way or the other; TIMEOUT at its deadline while something can still land.
@@ -25,6 +27,8 @@
 #include "actors/region_table.h"
 #include "actors/request_table.h"
 #include "actors/route_planner.h"
+#include "actors/slice_paths.h"
+#include "actors/slice_size.h"
 #include "runtime/actor.h"
 #include "runtime/poller.h"
 #include "runtime/slab.h"
@@ -37,6 +41,7 @@ struct SubmitStats {
   std::atomic<uint64_t> bytes_relayed{0};
   std::atomic<uint64_t> pieces_relayed{0};
   std::atomic<uint64_t> slices_direct{0};
+  std::atomic<uint64_t> slices_again{0};  // of these, sent once more after a failure
   // Spans that went direct, by reason.
   std::array<std::atomic<uint64_t>, static_cast<size_t>(DirectReason::kCount)> direct{};
 };
@@ -49,6 +54,8 @@ class SubmitActor : public Actor, private Poller {
   struct Options {
     RoutePlanner::Options routes;
     uint32_t nic_count = 1;
+    SliceSize slice;                        // what a request is dealt out in over several NICs
+    uint32_t slice_attempts = 1;            // of a direct slice, the first one included
     uint64_t efficient_bytes = 128 * 1024;  // CopyEngine::efficient_bytes
     uint64_t max_piece_bytes = kSlotBytes;
     uint64_t credit_timeout = 0;  // cycles
@@ -88,6 +95,9 @@ class SubmitActor : public Actor, private Poller {
   struct DirectSlice {
     Span span;
     uint32_t target = 0;
+    uint32_t nic = SlicePaths::kNone;  // that it was posted to last
+    EndpointId endpoint = 0;           // of `nic`, as its route had it
+    uint32_t attempts = 0;
   };
   struct Target {
     const TargetRoute* route = nullptr;
@@ -151,8 +161,14 @@ class SubmitActor : public Actor, private Poller {
   void MoveLaneToDirect(uint32_t lane, DirectReason reason);
   void FailFlow(Flow& flow, TransferError error);
   void TryForgetLane(uint32_t lane);
+  bool IsDirectIdle() const { return outlets_[kDirectLane].empty() && again_.empty(); }
   size_t PumpDirect();
   bool PostDirect(uint32_t target, Flow& flow);
+  bool PostAgain(SlabHandle handle);
+  void EndAgain(uint32_t batch, TransferError error);
+  void Post(SlabHandle handle, DirectSlice& slice, uint32_t nic);
+  void EndDirect(SlabHandle handle, TransferError error);
+  bool MayGoAgain(const DirectSlice& slice, TransferError error) const;
   void OnDirectDone(const SliceDone& done);
 
   const Options options_;
@@ -180,6 +196,8 @@ class SubmitActor : public Actor, private Poller {
   std::array<uint64_t, kDeadlineSlots> to_arm_;
   bool unarmed_ = false;  // one of the latter
   Slab<DirectSlice> direct_{kDirectWindow};
+  SlicePaths paths_;
+  std::vector<SlabHandle> again_;  // slices of the window that have failed and wait for a path
 
   std::vector<bool> live_;       // by batch: started and not over
   uint32_t batches_ = 0;         // how many of them

@@ -301,7 +301,8 @@ void SubmitActor::FailFlow(Flow& flow, TransferError error) {
 }
 
 size_t SubmitActor::PumpDirect() {
-  size_t slices = 0;
+  // What has failed before comes first: its batch has waited longest.
+  size_t slices = std::erase_if(again_, [this](SlabHandle handle) { return PostAgain(handle); });
   for (size_t before = SIZE_MAX; before != slices;) {
     before = slices;
     outlets_[kDirectLane].EachFlow([&](uint32_t target, Flow& flow) {
@@ -320,46 +321,104 @@ bool SubmitActor::PostDirect(uint32_t index, Flow& flow) {
   // A target may have as many slices under way as it leaves to others.
   if (flow.in_flight >= direct_.capacity() - direct_.in_use()) return false;
   if (post_out.Room() == 0) return false;
-  const SlabHandle handle = direct_.Allocate();
   Span span = pool_.Front(flow.queue);
   // The target may have been connected anew since the span was cut, with other buffers; outside of
   // them the post fails as it must.
   const TargetBuffer* buffer = target.route->Find(span.destination);
-  const uint64_t inside =
-      buffer == nullptr ? span.length : buffer->length - (span.destination - buffer->address);
-  const uint64_t length = std::min({span.length, inside, options_.max_piece_bytes});
+  const uint32_t nic = paths_.Choose(*target.route, buffer, target.nic_turn);
+  if (nic == SlicePaths::kNone) return false;  // until the target is connected anew, or fails
+  uint64_t length = std::min(span.length, options_.max_piece_bytes);
+  if (buffer != nullptr) {
+    if (paths_.Spreads(*buffer)) length = std::min(length, options_.slice.Next(span.length));
+    length = std::min(length, buffer->length - (span.destination - buffer->address));
+  }
   if (span.length > length) {
     span.length = length;
     pool_.ShortenFront(flow.queue, length);
   } else {
     pool_.PopFront(flow.queue);
   }
-  *direct_.Get(handle) = {span, index};
+  ++target.nic_turn;
   ++flow.in_flight;
-  const uint32_t nic =
-      buffer == nullptr ? 0 : ChooseNic(*buffer, options_.nic_count, target.nic_turn++);
+  const SlabHandle handle = direct_.Allocate();
+  DirectSlice& slice = *direct_.Get(handle);
+  slice = {.span = span, .target = index};
+  Post(handle, slice, nic);
+  Count(stats_.slices_direct, 1);
+  return true;
+}
+
+void SubmitActor::Post(SlabHandle handle, DirectSlice& slice, uint32_t nic) {
+  const TargetRoute* const route = targets_[slice.target].route;
+  slice.nic = nic;
+  slice.endpoint = route->endpoints[nic];
+  ++slice.attempts;
+  const Span& span = slice.span;
   post_out.Send({.local = span.source,
                  .remote_address = span.destination,
                  .length = span.length,
                  .token = handle.ToWord(),
-                 .target = target.route,
+                 .target = route,
                  .lkey = span.region->lkeys[nic],
                  .nic = static_cast<uint16_t>(nic),
                  .opcode = span.is_read ? FabricOpcode::kRead : FabricOpcode::kWrite});
-  Count(stats_.slices_direct, 1);
+}
+
+// True: it waits no longer. It keeps its place in the window meanwhile.
+bool SubmitActor::PostAgain(SlabHandle handle) {
+  DirectSlice& slice = *direct_.Get(handle);
+  Target& target = targets_[slice.target];
+  if (target.failed() != TransferError::kNone) {
+    EndDirect(handle, target.failed());
+    return true;
+  }
+  if (post_out.Room() == 0) return false;
+  const TargetBuffer* buffer = target.route->Find(slice.span.destination);
+  const uint32_t nic = paths_.Choose(*target.route, buffer, target.nic_turn, slice.nic);
+  if (nic == SlicePaths::kNone) return false;
+  ++target.nic_turn;
+  Post(handle, slice, nic);
+  Count(stats_.slices_again, 1);
   return true;
+}
+
+// The slices of an abandoned batch that wait: nothing of them is under way.
+void SubmitActor::EndAgain(uint32_t batch, TransferError error) {
+  std::erase_if(again_, [&](SlabHandle handle) {
+    if (direct_.Get(handle)->span.batch != batch) return false;
+    EndDirect(handle, error);
+    return true;
+  });
 }
 
 void SubmitActor::OnDirectDone(const SliceDone& done) {
   const SlabHandle handle = SlabHandle::FromWord(done.token);
   const DirectSlice* slice = direct_.Get(handle);
   assert(slice != nullptr);
-  Target& target = targets_[slice->target];
-  if (done.status == 0) target.suspect = false;
-  --outlets_[kDirectLane].flow(slice->target).in_flight;
-  const Span span = slice->span;
+  const auto error = static_cast<TransferError>(done.status);
+  if (error == TransferError::kNone) targets_[slice->target].suspect = false;
+  if (error == TransferError::kTransport) {
+    paths_.NoteBroken(slice->target, slice->nic, slice->endpoint);
+  }
+  if (MayGoAgain(*slice, error)) {
+    again_.push_back(handle);
+  } else {
+    EndDirect(handle, error);
+  }
+}
+
+// A transport error is one of the path, and comes once nothing of the slice can land any more (see
+// kExposed for one that may): every other error would meet it on the next path as well.
+bool SubmitActor::MayGoAgain(const DirectSlice& slice, TransferError error) const {
+  return error == TransferError::kTransport && slice.attempts < options_.slice_attempts &&
+         table_.at(slice.span.batch).progress.abandoned == TransferError::kNone;
+}
+
+void SubmitActor::EndDirect(SlabHandle handle, TransferError error) {
+  const DirectSlice slice = *direct_.Get(handle);
+  --outlets_[kDirectLane].flow(slice.target).in_flight;
   direct_.Free(handle);
-  EndSpan(span, static_cast<TransferError>(done.status), false);
+  EndSpan(slice.span, error, false);
 }
 
 }  // namespace railhop

@@ -26,13 +26,22 @@ TargetRoute MakeTarget() {
 }
 
 std::vector<CutRequest> CutAll(const TargetRoute& route, std::vector<PlanEntry> plan,
-                               uint32_t slice = kSlice, std::byte* local = nullptr) {
+                               SliceSize slice = {.bytes = kSlice}, std::byte* local = nullptr) {
   RequestCutter cutter(route, local, plan, slice);
   std::vector<CutRequest> requests;
   do {
     requests.push_back(cutter.Next());
   } while (!requests.back().last);
   return requests;
+}
+
+TEST(SliceSize, ASmallTailGoesWithTheSliceBeforeIt) {
+  constexpr SliceSize kSize{.bytes = 1000, .fragment = 250};
+  EXPECT_EQ(kSize.Next(10), 10u);
+  EXPECT_EQ(kSize.Next(1000), 1000u);
+  EXPECT_EQ(kSize.Next(1250), 1250u);
+  EXPECT_EQ(kSize.Next(1251), 1000u);
+  EXPECT_EQ(kSize.Next(UINT64_MAX), 1000u);
 }
 
 TEST(InsideRegistrations, OneRegistrationOrAdjacentOnes) {
@@ -56,6 +65,26 @@ TEST(InsideRegistrations, EveryEntryCounts) {
   const TargetRoute route = MakeTarget();
   EXPECT_TRUE(InsideRegistrations(route, std::span(plan).first(2)));
   EXPECT_FALSE(InsideRegistrations(route, plan));
+}
+
+TEST(RequestCutter, ATailGoesWithTheRequestBeforeItWithinItsRegistration) {
+  const SliceSize size{.bytes = 0x1000, .fragment = 0x400};
+  const auto lengths = [&](const std::vector<PlanEntry>& plan) {
+    std::vector<uint32_t> found;
+    for (const CutRequest& request : CutAll(MakeTarget(), plan, size)) {
+      found.push_back(request.length);
+    }
+    return found;
+  };
+  EXPECT_EQ(lengths({{0x100000, 0x2400}}), (std::vector<uint32_t>{0x1000, 0x1400}));
+  EXPECT_EQ(lengths({{0x100000, 0x2401}}), (std::vector<uint32_t>{0x1000, 0x1000, 0x401}));
+  // Neighbours count together, what lies elsewhere does not.
+  EXPECT_EQ(lengths({{0x100000, 0x800}, {0x100800, 0xA00}, {0x101200, 0x100}}),
+            (std::vector<uint32_t>{0x1300}));
+  EXPECT_EQ(lengths({{0x100000, 0x1000}, {0x200000, 0x100}}),
+            (std::vector<uint32_t>{0x1000, 0x100}));
+  // 0x20000 is where one registration ends and another begins.
+  EXPECT_EQ(lengths({{0x1F000, 0x1100}}), (std::vector<uint32_t>{0x1000, 0x100}));
 }
 
 TEST(RequestCutter, CutsAtTheSlice) {
@@ -137,7 +166,7 @@ TEST(RequestCutter, RandomPlansKeepEveryByte) {
     uint64_t done = 0;
     size_t entry = 0;
     uint64_t offset = 0;
-    for (const CutRequest& request : CutAll(route, plan, slice)) {
+    for (const CutRequest& request : CutAll(route, plan, {.bytes = slice})) {
       ASSERT_LE(request.length, slice);
       ASSERT_NE(request.length, 0u);
       ASSERT_EQ(reinterpret_cast<uint64_t>(request.local), done);

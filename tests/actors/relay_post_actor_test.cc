@@ -104,7 +104,7 @@ class RelayPostActorTest : public ::testing::Test {
       options.nics.push_back(nic.get());
       options.arena_lkeys.push_back(40 + static_cast<uint32_t>(options.arena_lkeys.size()));
     }
-    options.slice_bytes = kSlice;
+    options.slice = {.bytes = kSlice};
     options.inflight_bytes = inflight;
     options.piece_timeout = seconds(5);
     reactor_ = &hand_.AddReactor("post");

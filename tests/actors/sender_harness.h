@@ -43,6 +43,7 @@ class SubmitActorPeer {
   static uint32_t BatchOf(SubmitActor& actor, const PostSlice& slice) {
     return actor.direct_.Get(SlabHandle::FromWord(slice.token))->span.batch;
   }
+  static size_t WaitingAgain(const SubmitActor& actor) { return actor.again_.size(); }
   static uint32_t Batches(const SubmitActor& actor) { return actor.batches_; }
   static uint32_t WaitingPieces(const SubmitActor& actor) { return actor.waiting_pieces_; }
   static bool NothingToRoute(const SubmitActor& actor) { return actor.active_.empty(); }
@@ -99,6 +100,7 @@ class SenderHarness {
   struct Setup {
     bool pxn = true;
     uint32_t nics = 1;
+    uint32_t slice_attempts = 1;
     uint64_t min_relay_bytes = 0;
     uint64_t max_piece_bytes = kSlotBytes;
     uint32_t batches = 64;
@@ -116,6 +118,8 @@ class SenderHarness {
                            .own_rails = {"rail0"},
                            .min_relay_bytes = setup.min_relay_bytes},
                 .nic_count = setup.nics,
+                .slice = {.bytes = 64 * kKiB, .fragment = 16 * kKiB},
+                .slice_attempts = setup.slice_attempts,
                 .efficient_bytes = 256 * kKiB,
                 .max_piece_bytes = setup.max_piece_bytes,
                 .credit_timeout = kCreditTimeout,
@@ -167,6 +171,8 @@ class SenderHarness {
                                 .rails = buffer.rails,
                                 .own_nics = buffer.own_nics});
     }
+    // Connected anew: no endpoint is one that there was before.
+    for (uint32_t nic = 0; nic < nics_; ++nic) route->endpoints.push_back(++endpoints_);
     routes.push_back(std::move(route));
     EXPECT_TRUE(submit.OnTargetReady({.route = routes.back().get(), .token = kNoToken}));
     return *routes.back();
@@ -291,6 +297,7 @@ class SenderHarness {
     Pass();
     EXPECT_EQ(SubmitActorPeer::FreeSpans(submit), SubmitActor::kSpanPool);
     EXPECT_EQ(SubmitActorPeer::DirectInUse(submit), 0u);
+    EXPECT_EQ(SubmitActorPeer::WaitingAgain(submit), 0u);
     EXPECT_EQ(SubmitActorPeer::Batches(submit), 0u);
     EXPECT_EQ(SubmitActorPeer::WaitingPieces(submit), 0u);
     EXPECT_TRUE(SubmitActorPeer::NothingToRoute(submit));
@@ -347,6 +354,7 @@ class SenderHarness {
   }
 
   const uint32_t nics_;
+  EndpointId endpoints_ = 0;  // made so far
   WakeList wakes_;
   SpscRing<CopyPiece> copy_ring_;
   SpscRing<PostSlice> post_ring_;

@@ -21,7 +21,8 @@ namespace {
 
 class RandomWorld {
  public:
-  explicit RandomWorld(uint32_t seed) : random_(seed), sender_({.nics = 2, .batches = 24}) {
+  explicit RandomWorld(uint32_t seed)
+      : random_(seed), sender_({.nics = 2, .slice_attempts = 3, .batches = 24}) {
     for (uint32_t target = 0; target < kTargets; ++target) Connect(target);
     for (uint32_t lane = 0; lane < kLanes; ++lane) Open(lane);
     for (uint64_t i = 0; i < kRegions; ++i) {
@@ -44,6 +45,7 @@ class RandomWorld {
       if (!copies_.empty()) EndCopy(0, CopyOutcome::kRung);
       if (!pieces_.empty()) AnswerPiece(pieces_.begin()->first, 0);
       if (!posts_.empty()) EndPost(0, TransferError::kNone);
+      MendTargets();
       for (uint32_t lane = 0; lane < kLanes; ++lane) {
         if (lanes_[lane].mute || lanes_[lane].stale) Close(lane, LaneEnd::kPeerDead);
       }
@@ -131,8 +133,9 @@ class RandomWorld {
       case 10:
       case 11:
         if (!posts_.empty()) {
-          EndPost(Random(posts_.size()),
-                  Chance(3) ? TransferError::kTransport : TransferError::kNone);
+          const TransferError error =
+              Chance(70) ? TransferError::kTransport : TransferError::kRemoteAccess;
+          EndPost(Random(posts_.size()), Chance(3) ? error : TransferError::kNone);
         }
         return;
       case 12:
@@ -144,6 +147,7 @@ class RandomWorld {
         return;
       default:
         if (Chance(10)) TargetStep();
+        if (Chance(10)) MendTargets();
         return;
     }
   }
@@ -307,7 +311,13 @@ class RandomWorld {
     BatchModel& model = batches_.at(id);
     model.under_way -= slice.length;
     if (error == TransferError::kNone) model.landed += slice.length;
+    if (error == TransferError::kTransport) broken_.insert(slice.target->index);
     sender_.PostDone(slice, error);
+  }
+  // As EndpointActor does after an error: those with a broken path are connected anew.
+  void MendTargets() {
+    for (const uint32_t target : broken_) Connect(target);
+    broken_.clear();
   }
 
   void Close(uint32_t lane, LaneEnd end) {
@@ -418,6 +428,7 @@ class RandomWorld {
   SenderHarness sender_;
   std::array<uint32_t, kTargets> versions_{};
   std::vector<uint32_t> failed_;
+  std::set<uint32_t> broken_;  // targets on one of whose paths a slice has failed
   std::array<LaneModel, kLanes> lanes_{};
   std::map<uint64_t, BatchModel> batches_;  // not freed yet
   std::deque<CopyPiece> copies_;
@@ -430,7 +441,7 @@ class RandomWorld {
 TEST(SubmitRandomTest, EveryByteEndsExactlyOnceWhateverHappens) {
   const uint64_t seeds = LongTests() ? 500 : 60;
   std::map<BatchState, int> ended;
-  uint64_t relayed = 0, direct = 0;
+  uint64_t relayed = 0, direct = 0, again = 0;
   std::array<uint64_t, static_cast<size_t>(DirectReason::kCount)> reasons{};
   for (uint32_t seed = 1; seed <= seeds && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
@@ -440,6 +451,7 @@ TEST(SubmitRandomTest, EveryByteEndsExactlyOnceWhateverHappens) {
     for (const auto& [state, count] : world.ended()) ended[state] += count;
     relayed += world.stats().bytes_relayed;
     direct += world.stats().bytes_direct;
+    again += world.stats().slices_again;
     for (size_t i = 0; i < reasons.size(); ++i) reasons[i] += world.stats().direct[i];
   }
   // That the world was as varied as it is meant to be.
@@ -448,6 +460,7 @@ TEST(SubmitRandomTest, EveryByteEndsExactlyOnceWhateverHappens) {
   EXPECT_GT(ended[BatchState::kCanceled], 5);
   EXPECT_GT(relayed, 0u);
   EXPECT_GT(direct, 0u);
+  EXPECT_GT(again, 0u);
   for (const DirectReason reason :
        {DirectReason::kNotWrite, DirectReason::kNotStaging, DirectReason::kOwnRail,
         DirectReason::kNoPeer, DirectReason::kTargetSuspect, DirectReason::kCreditTimeout,

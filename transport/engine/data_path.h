@@ -50,6 +50,7 @@ enum class TransferError : int32_t {
   kStopping = -9,        // the rank was stopped meanwhile
   kRelay = -10,          // the relay reported an error and no direct path was left
 };
+  kExposed = -11,        // the target, which does not answer, may still write what was sent to it
 const char* TransferErrorName(TransferError error);
 
 // (index, generation) of a batch: a stale id is recognised, never mistaken for a newer batch.

@@ -16,6 +16,8 @@ const char* FabricStatusName(FabricStatus status) {
       return "transport error";
     case FabricStatus::kFlushed:
       return "flushed";
+    case FabricStatus::kExposed:
+      return "given up, may still land";
   }
   return "unknown";
 }

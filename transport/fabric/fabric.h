@@ -34,6 +34,8 @@ enum class FabricStatus : int32_t {
   kTransport = -4,        // link down, retries exhausted
   kFlushed = -5,          // given up: endpoint in error, disconnected or unknown. It may have been
                           // carried out, but nothing of it can land any more
+  kExposed = -6,  // given up, and bytes of it may still land until the target has ended: the
+                  // only one of which that is true
 };
 const char* FabricStatusName(FabricStatus status);
 

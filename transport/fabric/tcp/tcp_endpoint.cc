@@ -183,7 +183,7 @@ bool TcpEndpoint::NextCompletion(NicCompletion* completion, uint32_t* requests) 
       status = head_ == limit_ ? error_ : FabricStatus::kFlushed;
       if (may_land) {
         ++exposed_;
-        if (status == FabricStatus::kFlushed) status = FabricStatus::kTransport;
+        status = FabricStatus::kExposed;
       }
     }
     LetGo(request);

@@ -14,7 +14,7 @@
 // kTargetDead; connection lost, protocol broken, or no byte moved for `status_timeout`: kTransport.
 // Then the endpoint is in error. kFlushed keeps its promise that nothing of it can land any more:
 // a Railhop target confirms it, another one by hanging up after we did. One that does neither
-// within `finish_timeout` may still take what lies in its socket: such writes end as kTransport,
+// within `finish_timeout` may still take what lies in its socket: such writes end as kExposed,
 // are counted in exposed_writes(), and their target range must not be reused before that process
 // has ended. `rkey` is not used: the target checks addresses.
 // Connect asks the resolver, so a host that is a name may take as long as that does; the

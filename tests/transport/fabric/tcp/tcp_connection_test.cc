@@ -266,8 +266,8 @@ TEST_F(TcpConnectionTest, WritesThatMayStillLandAreNotCalledFlushed) {
   Poll();
   now_ += 1;
   const std::vector<NicCompletion> completions = Consume(*nic_, 9);
-  EXPECT_EQ(completions[0], Failed(1, FabricStatus::kTransport));
-  EXPECT_EQ(completions[1], Failed(2, FabricStatus::kTransport));
+  EXPECT_EQ(completions[0], Failed(1, FabricStatus::kExposed));
+  EXPECT_EQ(completions[1], Failed(2, FabricStatus::kExposed));
   EXPECT_EQ(completions[7], Failed(8, FabricStatus::kFlushed));  // no byte of it was sent
   EXPECT_EQ(completions[8], Failed(9, FabricStatus::kFlushed));
   EXPECT_GE(nic_->exposed_writes(), 2u);
@@ -323,7 +323,7 @@ TEST_F(TcpConnectionTest, WhatNobodyConfirmsIsCounted) {
   nic_->Disconnect(endpoint_);
   Poll();
   now_ += kFinishTimeout;
-  EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Failed(1, FabricStatus::kTransport)));
+  EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Failed(1, FabricStatus::kExposed)));
   EXPECT_EQ(nic_->exposed_writes(), 1u);
 }
 
