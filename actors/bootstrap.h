@@ -94,8 +94,12 @@ struct EngineOptions {
   // "P2PHANDSHAKE", or a service (transport/engine/metadata_store.h): "http://host:port/path",
   // "etcd://host:port[;host:port]".
   std::string metadata = "P2PHANDSHAKE";
-  std::string protocol = "tcp";  // or "rdma": TCP all the same, with a warning
-  // A RankConfig without name and NICs, for threads and the like; empty: the defaults.
+  // "tcp"; "rdma": TCP all the same, with a warning; "sim": the simulated NICs of the config, with
+  // relaying if its pxn block says so, among the ranks of this host. MC_FORCE_TCP makes any of them
+  // TCP.
+  std::string protocol = "tcp";
+  // A RankConfig without name, and with NICs for "sim" only; empty: the file that RAILHOP_CONFIG
+  // names, if it is set, or the defaults.
   std::string config_text = {};
 };
 // nullptr and `error`: what, to what, what to do. The MC_* variables (`railhop env`) are read here.

@@ -375,11 +375,13 @@ bool LoadRankConfig(std::string_view text, std::string_view name, const GetEnvir
     *error = reader.error();
     return false;
   }
+  const EngineEnvironment engine = ReadEngineEnvironment(environment);
+  if (!FilterNics(engine.device_filters, config, error)) return false;
   PxnSettingsReader pxn(&config->pxn);
   reader.ReadPxn(&pxn);
   pxn.SetFromEnvironment(environment);
   FinishPxn(pxn.Errors(), config);
-  ApplyTransferTimeout(environment, config);
+  ApplyEngineEnvironment(engine, config);
   return true;
 }
 

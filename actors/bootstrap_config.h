@@ -117,8 +117,9 @@ struct RankConfig {
 // Like std::getenv: nullptr for a variable that is not set.
 using GetEnvironment = std::function<const char*(const char* name)>;
 
-// Reads the text, lets the environment override it, and checks everything that does not depend on
-// the machine. `name` stands for the text in messages.
+// Reads the text, lets the environment (MC_PXN_*, and the engine's that concern a rank) override
+// it, and checks everything that does not depend on the machine. `name` stands for the text in
+// messages.
 bool LoadRankConfig(std::string_view text, std::string_view name, const GetEnvironment& environment,
                     RankConfig* config, std::string* error);
 

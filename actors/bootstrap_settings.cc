@@ -177,6 +177,13 @@ void ResolveRails(RankConfig* config) {
   }
 }
 
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t";
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
 // Empty if the rank can take part, with valid settings and `enable` on.
 std::string WhyNoRelay(const RankConfig& config) {
   const std::string& group = config.pxn.group_id;
@@ -295,20 +302,33 @@ void FinishPxn(const std::vector<std::string>& errors, RankConfig* config) {
   config->warnings.push_back("PXN is off, everything goes direct: " + pxn.off_reason);
 }
 
-void ApplyTransferTimeout(const GetEnvironment& environment, RankConfig* config) {
-  constexpr char kName[] = "MC_TRANSFER_TIMEOUT";
-  constexpr uint64_t kFloor = 5;  // seconds; as other users of the variable have it
-  const char* const value = environment(kName);
-  if (value == nullptr) return;
-  const std::optional<uint64_t> seconds = ParseNumber(value);
-  if (!seconds.has_value() || *seconds < 1 || *seconds > kMaxMs / 1000) {
-    config->warnings.push_back(fmt::format(
-        "{} = \"{}\" is not valid; allowed: 1..{} seconds (below {} counts as {}). The "
-        "deadline stays {} ms",
-        kName, ShownValue(value), kMaxMs / 1000, kFloor, kFloor, config->batch_timeout_ms));
-    return;
+void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* config) {
+  if (environment.Gives("MC_TRANSFER_TIMEOUT")) {
+    config->batch_timeout_ms = environment.transfer_timeout_s * 1000;
   }
-  config->batch_timeout_ms = std::max(*seconds, kFloor) * 1000;
+  if (environment.Gives("MC_SLICE_SIZE")) config->slice_size = environment.slice_size;
+  config->fragment_ratio = environment.fragment_ratio;
+  config->slice_attempts = environment.retry_count;
+  config->warnings.insert(config->warnings.end(), environment.warnings.begin(),
+                          environment.warnings.end());
+}
+
+bool FilterNics(const std::string& filters, RankConfig* config, std::string* error) {
+  std::set<std::string> wanted;
+  for (size_t first = 0; first <= filters.size();) {
+    const size_t comma = std::min(filters.find(',', first), filters.size());
+    const std::string name(Trimmed(std::string_view(filters).substr(first, comma - first)));
+    if (!name.empty()) wanted.insert(name);
+    first = comma + 1;
+  }
+  if (wanted.empty() || config->nics.empty()) return true;
+  std::string names;
+  for (const NicConfig& nic : config->nics) names += (names.empty() ? "" : ", ") + nic.name;
+  std::erase_if(config->nics, [&](const NicConfig& nic) { return !wanted.contains(nic.name); });
+  if (!config->nics.empty()) return true;
+  *error = fmt::format("MC_TE_FILTERS = \"{}\" leaves none of this rank's NICs; they are {}",
+                       ShownValue(filters), names);
+  return false;
 }
 
 std::string RegistryGroup(const RankConfig& config) {

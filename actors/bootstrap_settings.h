@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actors/bootstrap_config.h"
+#include "transport/engine/environment.h"
 
 namespace railhop {
 
@@ -54,7 +55,10 @@ class PxnSettingsReader {
 // whether this rank takes part. `errors` are those of the reader.
 void FinishPxn(const std::vector<std::string>& errors, RankConfig* config);
 
-// MC_TRANSFER_TIMEOUT, in seconds.
-void ApplyTransferTimeout(const GetEnvironment& environment, RankConfig* config);
+// What the Transfer Engine's variables say of a rank: MC_TRANSFER_TIMEOUT and MC_SLICE_SIZE where
+// they are given, MC_FRAGMENT_RATIO, MC_RETRY_CNT. Their warnings go to the rank's.
+void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* config);
+// Leaves only the NICs that MC_TE_FILTERS names. Before FinishPxn. False: that leaves none.
+bool FilterNics(const std::string& filters, RankConfig* config, std::string* error);
 
 }  // namespace railhop

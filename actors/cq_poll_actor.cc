@@ -53,7 +53,8 @@ CqPollActor::CqPollActor(std::string name, Options options)
       options_(std::move(options)),
       jobs_(kMaxJobs),
       failed_(kMaxTargets * options_.nics.size()),
-      old_poll_interval_(ToCycles(kFirstOldPoll)) {
+      old_poll_interval_(ToCycles(kFirstOldPoll)),
+      stats_(options_.nics.size()) {
   if (options_.control != nullptr) {
     for (LaneControl& lane : options_.control->lanes) inbound_.emplace_back(lane);
   }
@@ -101,6 +102,7 @@ bool CqPollActor::OnJobPosted(const JobPosted& posted) {
   Job& job = jobs_[JobTag::Index(posted.job)];
   assert(!job.active);
   job = {.posted = posted, .status = FabricStatus::kOk, .active = true};
+  Count(stats_.nics[posted.nic].posted, posted.length);
   ++active_jobs_;
   return true;
 }
@@ -164,6 +166,7 @@ void CqPollActor::EndJob(Job& job) {
   const JobPosted& posted = job.posted;
   const bool done = job.status == FabricStatus::kOk;
   const bool direct = posted.lane == kDirectLane;
+  Count(stats_.nics[posted.nic].ended, posted.length);
   if (direct) {
     slice_out.Send({.token = posted.token,
                     .sequence = 0,

@@ -32,13 +32,20 @@ namespace railhop {
 inline constexpr size_t kRelayStatuses = 1 - static_cast<int32_t>(RelayStatus::kStopping);
 
 // One writer; readable from any thread.
+struct NicBytes {
+  std::atomic<uint64_t> posted{0};  // of the jobs that were announced
+  std::atomic<uint64_t> ended{0};   // of these, of those that have ended, one way or the other
+};
 struct CqPollStats {
+  explicit CqPollStats(size_t nic_count) : nics(nic_count) {}
+
   std::atomic<uint64_t> bytes_relayed{0};  // for other ranks, at their targets
   std::atomic<uint64_t> pieces_relayed{0};
   std::atomic<uint64_t> bytes_direct{0};  // this rank's own, written or read
   std::atomic<uint64_t> slices_direct{0};
   std::atomic<uint64_t> jobs_failed{0};
   std::array<std::atomic<uint64_t>, kRelayStatuses> pieces_refused{};  // by -RelayStatus
+  std::vector<NicBytes> nics;
 };
 
 class CqPollActor : public Actor, public Poller {

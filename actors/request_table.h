@@ -22,8 +22,10 @@ namespace railhop {
 struct Batch {
   // Filled by the application before it is submitted, then read-only.
   std::vector<TransferRequest> requests;
-  uint64_t submitted = 0;  // cycles
-  uint64_t deadline = 0;   // cycles
+  uint64_t submitted = 0;             // cycles
+  uint64_t deadline = 0;              // cycles
+  BatchListener* listener = nullptr;  // nullptr: nobody is told of the end
+  uint64_t cookie = 0;                // for the listener
 
   // Bytes of each request that are not known to be at the target. Set with `requests`; then
   // SubmitActor writes, any thread reads.

@@ -260,8 +260,12 @@ void SubmitActor::FinishBatch(uint32_t index) {
 
 // A thread that begins to wait just now shows after a full fence: one for all batches of a pass.
 void SubmitActor::Publish(Batch& batch, BatchState state) {
+  // Read before: whoever sees the state may free the batch and fill it anew.
+  BatchListener* const listener = batch.listener;
+  const uint64_t cookie = batch.cookie;
   RequestTable::Publish(batch, state);
   if (!RequestTable::WakeWaiters(batch)) unwoken_.push_back(&batch);
+  if (listener != nullptr) listener->OnBatchState(cookie);
 }
 
 void SubmitActor::WakeWaiters() {
@@ -324,11 +328,11 @@ void SubmitActor::Abandon(uint32_t index, TransferError error) {
       if (flow.queue.empty()) flow.blocked_since = 0;
     });
   }
+  EndAgain(index, error);
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
     lanes_[lane].EachInFlight([&](RingPiece& piece) {
       if (CarriesAbandoned(piece)) TryRevoke(lane, piece, DirectReason::kPieceRevoked);
     });
-  EndAgain(index, error);
   }
   --progress.bytes_moving;
   if (IsOver(table_.at(index))) FinishBatch(index);

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -139,6 +141,51 @@ TEST(EngineTest, ThreadsSubmitToOneTargetBesideEachOther) {
   EXPECT_EQ(there.bytes, here.bytes);
 }
 
+TEST(EngineTest, ACallbackFreesItsBatchAndSubmitsTheNext) {
+  constexpr int kRounds = 50;
+  const auto target = MakeEngine();
+  Memory there(kMiB);
+  Memory here(kMiB, 7);
+  std::atomic<int> rounds{0};
+  const auto engine = MakeEngine();
+  ASSERT_EQ(target->RegisterMemory(there.bytes.data(), kMiB, "*"), EngineError::kOk);
+  ASSERT_EQ(engine->RegisterMemory(here.bytes.data(), kMiB, "*"), EngineError::kOk);
+  const SegmentHandle peer = engine->OpenSegment(target->name());
+  std::function<void()> submit;
+  const BatchCallback on_end = [&](BatchHandle batch, const TransferStatus& status) {
+    EXPECT_EQ(status.state, TransferState::kCompleted);
+    EXPECT_EQ(status.transferred_bytes, kMiB / kRounds);
+    EXPECT_EQ(engine->FreeBatch(batch), EngineError::kOk);
+    if (rounds.fetch_add(1) + 1 < kRounds) submit();
+  };
+  submit = [&] {
+    const size_t at = static_cast<size_t>(rounds.load()) * (kMiB / kRounds);
+    const TransferTask task{Opcode::kWrite, here.bytes.data() + at, peer, there.address() + at,
+                            kMiB / kRounds};
+    const BatchHandle batch = engine->AllocateBatch(1);
+    EXPECT_EQ(engine->SetCallback(batch, on_end), EngineError::kOk);
+    EXPECT_EQ(engine->Submit(batch, {&task, 1}), EngineError::kOk);
+  };
+  submit();
+  EXPECT_TRUE(WaitUntil([&] { return rounds.load() == kRounds; }));
+  EXPECT_EQ(memcmp(there.bytes.data(), here.bytes.data(), kRounds * (kMiB / kRounds)), 0);
+}
+
+TEST(EngineTest, NicsHaveNothingToDoOnceAllHasEnded) {
+  const auto engine = MakeEngine();
+  Memory from(kMiB, 5);
+  Memory to(kMiB);
+  ASSERT_EQ(engine->RegisterMemory(from.bytes.data(), kMiB, "*"), EngineError::kOk);
+  ASSERT_EQ(engine->RegisterMemory(to.bytes.data(), kMiB, "*"), EngineError::kOk);
+  ASSERT_EQ(engine->NicLoads().size(), 1u);
+  EXPECT_EQ(Move(*engine, {{Opcode::kWrite, from.bytes.data(), kLocalSegment, to.address(), kMiB}}),
+            TransferState::kCompleted);
+  const std::vector<NicLoad> loads = engine->NicLoads();
+  EXPECT_EQ(loads[0].name, "tcp0");
+  EXPECT_EQ(loads[0].inflight_bytes, 0u);
+  EXPECT_GT(loads[0].bytes_per_second, 0.0);
+}
+
 // A target in a process of its own: says its name and its memory's address over a pipe, then waits.
 class TargetProcess {
  public:
@@ -178,6 +225,26 @@ class TargetProcess {
  private:
   pid_t pid_ = -1;
 };
+
+TEST(EngineTest, NobodyIsCalledOnceTheEngineIsBeingDestroyed) {
+  TargetProcess target(64 * kMiB);
+  Memory here(64 * kMiB, 3);
+  std::atomic<int> calls{0};
+  {
+    const auto engine = MakeEngine();
+    ASSERT_EQ(engine->RegisterMemory(here.bytes.data(), here.bytes.size(), "*"), EngineError::kOk);
+    const SegmentHandle peer = engine->OpenSegment(target.name);
+    target.Signal(SIGSTOP);
+    const TransferTask task{Opcode::kWrite, here.bytes.data(), peer, target.address,
+                            here.bytes.size()};
+    const BatchHandle batch = engine->AllocateBatch(1);
+    engine->SetCallback(batch, [&](BatchHandle, const TransferStatus&) { ++calls; });
+    ASSERT_EQ(engine->Submit(batch, {&task, 1}), EngineError::kOk);
+    target.Kill();
+  }
+  const int at_the_end = calls.load();
+  EXPECT_LE(at_the_end, 1);
+}
 
 TEST(EngineTest, AStoppedTargetIsATimeoutUntilItIsGone) {
   constexpr size_t kSize = 64 * kMiB;  // more than sockets hold

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace railhop {
 
@@ -49,8 +50,8 @@ enum class TransferError : int32_t {
   kCanceled = -8,        // the caller cancelled
   kStopping = -9,        // the rank was stopped meanwhile
   kRelay = -10,          // the relay reported an error and no direct path was left
-};
   kExposed = -11,        // the target, which does not answer, may still write what was sent to it
+};
 const char* TransferErrorName(TransferError error);
 
 // (index, generation) of a batch: a stale id is recognised, never mistaken for a newer batch.
@@ -72,6 +73,24 @@ struct RequestProgress {
   uint64_t left = 0;   // the others; 0: the request is complete
 };
 
+// Told of a batch that is no longer pending, or has ended after a kTimeout. Called by a thread of
+// the data path, which it must not hold up, after the state can be read; the batch may be gone by
+// then.
+class BatchListener {
+ public:
+  virtual void OnBatchState(uint64_t cookie) = 0;
+
+ protected:
+  ~BatchListener() = default;
+};
+
+// One NIC of the data path, now.
+struct NicLoad {
+  std::string name;
+  uint64_t inflight_bytes = 0;  // posted, and not known to have ended
+  double bytes_per_second = 0;  // a moving average over about a second
+};
+
 enum class SubmitResult : uint8_t { kOk, kTryAgain, kInvalid, kStopping };
 enum class FreeResult : uint8_t { kOk, kBusy, kUnknown };
 
@@ -90,8 +109,15 @@ class DataPath {
 
   // Copies `requests` and starts them. kTryAgain: the submission queue is full. A zero `timeout`
   // means the configured deadline.
-  virtual SubmitResult Submit(std::span<const TransferRequest> requests,
-                              std::chrono::milliseconds timeout, BatchId* id) = 0;
+  SubmitResult Submit(std::span<const TransferRequest> requests, std::chrono::milliseconds timeout,
+                      BatchId* id) {
+    return SubmitAndTell(requests, timeout, nullptr, 0, id);
+  }
+  // As Submit; `listener` is told with `cookie` when the batch's state changes. It must outlive the
+  // data path.
+  virtual SubmitResult SubmitAndTell(std::span<const TransferRequest> requests,
+                                     std::chrono::milliseconds timeout, BatchListener* listener,
+                                     uint64_t cookie, BatchId* id) = 0;
   virtual BatchStatus Status(BatchId id) const = 0;
   // Of one request of the batch, by its position; not while another thread may free the batch.
   virtual RequestProgress Progress(BatchId id, size_t request) const = 0;
@@ -101,6 +127,8 @@ class DataPath {
   virtual void Cancel(BatchId id) = 0;
   // kBusy while the batch is not quiescent (kPending, kTimeout).
   virtual FreeResult Free(BatchId id) = 0;
+
+  virtual std::vector<NicLoad> NicLoads() const = 0;
 };
 
 }  // namespace railhop

@@ -1,6 +1,9 @@
 #include "transport/engine/engine_batches.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <utility>
 
 namespace railhop {
 namespace {
@@ -95,7 +98,8 @@ BatchHandle EngineBatches::Allocate(size_t capacity) {
       next = index;
       const std::lock_guard lock(batch.mutex);
       batch.capacity = capacity;
-      return MakeHandle(index, batch.generation);
+      batch.handle = MakeHandle(index, batch.generation);
+      return batch.handle;
     }
   } while (Grow());
   return kNoBatch;
@@ -107,8 +111,9 @@ EngineError EngineBatches::Submit(BatchHandle handle, std::span<const TransferRe
   if (!batch) return EngineError::kInvalidArgument;
   if (requests.size() > batch->capacity - batch->tasks) return EngineError::kTooManyRequests;
   if (requests.empty()) return EngineError::kOk;
-  Submission submission{.id = {}, .first_task = batch->tasks};
-  switch (data_path_.Submit(requests, deadline, &submission.id)) {
+  Submission submission{.id = {}, .first_task = batch->tasks, .at = steady_clock::now()};
+  BatchListener* const listener = batch->callback == nullptr ? nullptr : this;
+  switch (data_path_.SubmitAndTell(requests, deadline, listener, handle, &submission.id)) {
     case SubmitResult::kOk:
       break;
     case SubmitResult::kTryAgain:
@@ -121,15 +126,23 @@ EngineError EngineBatches::Submit(BatchHandle handle, std::span<const TransferRe
   batch->tasks += requests.size();
   batch->unseen += requests.size();
   batch->seen.resize(batch->tasks);
+  batch->untold = batch->timeout_untold = true;
   batch->submissions.push_back(submission);
   return EngineError::kOk;
+}
+
+TransferState EngineBatches::StateOf(const Submission& submission,
+                                     const railhop::BatchStatus& whole) const {
+  const bool late = whole.state == BatchState::kPending && slice_timeout_.count() != 0 &&
+                    steady_clock::now() - submission.at > slice_timeout_;
+  return late ? TransferState::kTimeout : EndedAs(whole.state);
 }
 
 // The state of the whole was read first: what is left then of a task of an ended submission stays.
 TransferStatus EngineBatches::Ask(const Submission& submission, const railhop::BatchStatus& whole,
                                   size_t task) const {
   const RequestProgress progress = data_path_.Progress(submission.id, task - submission.first_task);
-  return {.state = progress.left == 0 ? TransferState::kCompleted : EndedAs(whole.state),
+  return {.state = progress.left == 0 ? TransferState::kCompleted : StateOf(submission, whole),
           .transferred_bytes = progress.moved};
 }
 
@@ -151,19 +164,24 @@ EngineError EngineBatches::TaskStatus(BatchHandle handle, size_t task, TransferS
   return EngineError::kOk;
 }
 
+TransferStatus EngineBatches::SeeWhole(Batch& batch) const {
+  TransferStatus status{.state = TransferState::kCompleted, .transferred_bytes = 0};
+  for (const Submission& submission : batch.submissions) {
+    const railhop::BatchStatus whole = data_path_.Status(submission.id);
+    status.state = Worse(status.state, StateOf(submission, whole));
+    status.transferred_bytes += whole.bytes;
+  }
+  if (HasEnded(status.state)) {
+    std::fill(batch.seen.begin(), batch.seen.end(), true);
+    batch.unseen = 0;
+  }
+  return status;
+}
+
 EngineError EngineBatches::WholeStatus(BatchHandle handle, TransferStatus* status) {
   const Locked batch(*this, handle);
   if (!batch) return EngineError::kInvalidArgument;
-  *status = {.state = TransferState::kCompleted, .transferred_bytes = 0};
-  for (const Submission& submission : batch->submissions) {
-    const railhop::BatchStatus whole = data_path_.Status(submission.id);
-    status->state = Worse(status->state, EndedAs(whole.state));
-    status->transferred_bytes += whole.bytes;
-  }
-  if (HasEnded(status->state)) {
-    std::fill(batch->seen.begin(), batch->seen.end(), true);
-    batch->unseen = 0;
-  }
+  *status = SeeWhole(*batch);
   return EngineError::kOk;
 }
 
@@ -202,9 +220,90 @@ EngineError EngineBatches::Free(BatchHandle handle) {
   }
   batch->tasks = 0;
   batch->seen.clear();
+  batch->callback = nullptr;
+  batch->untold = false;
   if (++batch->generation == 0) batch->generation = 1;
   batch->in_use.store(false, std::memory_order_release);
   return EngineError::kOk;
+}
+
+// --- Callbacks
+
+EngineError EngineBatches::SetCallback(BatchHandle handle, BatchCallback callback) {
+  {
+    const Locked batch(*this, handle);
+    if (!batch || batch->tasks != 0 || callback == nullptr) return EngineError::kInvalidArgument;
+    batch->callback = std::make_shared<const BatchCallback>(std::move(callback));
+  }
+  const std::lock_guard lock(thread_mutex_);
+  if (!stop_.load(std::memory_order_relaxed) && !thread_.joinable()) {
+    thread_ = std::thread(&EngineBatches::RunCallbacks, this);
+  }
+  return EngineError::kOk;
+}
+
+void EngineBatches::StopCallbacks() {
+  stop_.store(true, std::memory_order_release);
+  changes_.fetch_add(1, std::memory_order_release);
+  changes_.notify_one();
+  std::thread thread;
+  {
+    // Not held while joining: a callback that is running may set another one.
+    const std::lock_guard lock(thread_mutex_);
+    thread = std::move(thread_);
+  }
+  if (thread.joinable()) thread.join();
+}
+
+// A thread of the data path: hands the batch over and is gone. One that is in the list already will
+// be looked at after this change, too: its mark is taken off before that.
+void EngineBatches::OnBatchState(uint64_t cookie) {
+  Batch& batch = *At(static_cast<uint32_t>(cookie));
+  if (batch.listed.exchange(true, std::memory_order_acq_rel)) return;
+  batch.next_changed = changed_.load(std::memory_order_relaxed);
+  while (!changed_.compare_exchange_weak(batch.next_changed, &batch, std::memory_order_release,
+                                         std::memory_order_relaxed)) {
+  }
+  changes_.fetch_add(1, std::memory_order_release);
+  changes_.notify_one();
+}
+
+void EngineBatches::RunCallbacks() {
+  pthread_setname_np(pthread_self(), "callbacks");
+  while (true) {
+    const uint32_t seen = changes_.load(std::memory_order_acquire);
+    Batch* changed = changed_.exchange(nullptr, std::memory_order_acquire);
+    Batch* oldest = nullptr;  // the list turned round
+    while (changed != nullptr) {
+      Batch* const next = std::exchange(changed->next_changed, oldest);
+      oldest = std::exchange(changed, next);
+    }
+    const bool idle = oldest == nullptr;
+    while (oldest != nullptr && !stop_.load(std::memory_order_acquire)) {
+      Batch& batch = *std::exchange(oldest, oldest->next_changed);
+      batch.listed.exchange(false, std::memory_order_acq_rel);
+      TellCallback(batch);
+    }
+    if (stop_.load(std::memory_order_acquire)) return;
+    if (idle) changes_.wait(seen, std::memory_order_acquire);
+  }
+}
+
+void EngineBatches::TellCallback(Batch& batch) const {
+  std::shared_ptr<const BatchCallback> callback;
+  BatchHandle handle = kNoBatch;
+  TransferStatus status;
+  {
+    const std::lock_guard lock(batch.mutex);
+    if (batch.callback == nullptr || !batch.untold) return;
+    status = SeeWhole(batch);
+    if (status.state == TransferState::kWaiting) return;
+    bool& untold = HasEnded(status.state) ? batch.untold : batch.timeout_untold;
+    if (!std::exchange(untold, false)) return;
+    callback = batch.callback;
+    handle = batch.handle;
+  }
+  (*callback)(handle, status);
 }
 
 }  // namespace railhop

@@ -5,7 +5,8 @@
 // is complete as soon as its own bytes are there, and has failed only once nothing of its
 // submission can land any more.
 //
-// Threads: any. No lock is shared between batches; a batch has one of its own.
+// Threads: any. No lock is shared between batches; a batch has one of its own. Callbacks run on one
+// thread ("callbacks"), which the first of them starts.
 #pragma once
 
 #include <array>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "transport/engine/data_path.h"
@@ -23,12 +25,17 @@
 
 namespace railhop {
 
-class EngineBatches {
+class EngineBatches final : private BatchListener {
  public:
   static constexpr size_t kMaxBatches = size_t{1} << 16;  // from allocation to free
   static constexpr size_t kMaxTasks = size_t{1} << 24;    // of one batch
 
-  explicit EngineBatches(DataPath* data_path) : data_path_(*data_path) {}
+  // `slice_timeout`: what has not ended so long after its submission shows kTimeout; 0: only what
+  // the data path says.
+  explicit EngineBatches(DataPath* data_path,
+                         std::chrono::nanoseconds slice_timeout = std::chrono::nanoseconds(0))
+      : data_path_(*data_path), slice_timeout_(slice_timeout) {}
+  ~EngineBatches() { StopCallbacks(); }
 
   // kNoBatch: too many are in use, or `capacity` is above kMaxTasks.
   BatchHandle Allocate(size_t capacity);
@@ -39,11 +46,17 @@ class EngineBatches {
   bool Wait(BatchHandle handle, std::chrono::milliseconds timeout);
   EngineError Cancel(BatchHandle handle);
   EngineError Free(BatchHandle handle);
+  // TransferEngine::SetCallback.
+  EngineError SetCallback(BatchHandle handle, BatchCallback callback);
+  // Waits for a callback that is running; none is called afterwards. The data path may go on
+  // telling of batches until it is destroyed, so it must be before this object is.
+  void StopCallbacks();
 
  private:
   struct Submission {
     BatchId id;
     size_t first_task = 0;
+    std::chrono::steady_clock::time_point at;
   };
   struct Batch {
     std::atomic<bool> in_use{false};
@@ -54,6 +67,14 @@ class EngineBatches {
     std::vector<Submission> submissions;
     std::vector<bool> seen;  // tasks whose end was told
     size_t unseen = 0;
+    std::shared_ptr<const BatchCallback> callback;
+    BatchHandle handle = kNoBatch;
+    bool untold = false;          // something was submitted, and the callback does not know its end
+    bool timeout_untold = false;  // nor that it is late
+
+    // Link in the list of changed batches; `listed` says whether it is in it.
+    std::atomic<bool> listed{false};
+    Batch* next_changed = nullptr;
   };
   static constexpr size_t kChunk = 1024;
   struct Chunk {
@@ -64,15 +85,28 @@ class EngineBatches {
 
   Batch* At(size_t index) const;
   bool Grow();
+  TransferState StateOf(const Submission& submission, const railhop::BatchStatus& whole) const;
   TransferStatus Ask(const Submission& submission, const railhop::BatchStatus& whole,
                      size_t task) const;
   static void See(Batch& batch, size_t task);
+  TransferStatus SeeWhole(Batch& batch) const;
+
+  void OnBatchState(uint64_t cookie) override;
+  void RunCallbacks();
+  void TellCallback(Batch& batch) const;
 
   DataPath& data_path_;
+  const std::chrono::nanoseconds slice_timeout_;
   std::array<std::atomic<Chunk*>, kMaxBatches / kChunk> chunks_{};
   std::vector<std::unique_ptr<Chunk>> owned_;  // under grow_
   std::mutex grow_;
   std::atomic<size_t> size_{0};
+
+  std::atomic<Batch*> changed_{nullptr};  // batches whose state has changed, the latest first
+  std::atomic<uint32_t> changes_{0};      // counts them; the thread waits for it
+  std::atomic<bool> stop_{false};
+  std::mutex thread_mutex_;
+  std::thread thread_;  // under thread_mutex_; none until there is a callback
 };
 
 }  // namespace railhop

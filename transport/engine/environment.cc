@@ -40,7 +40,7 @@ constexpr EngineSetting kSettings[] = {
      .min = 512,
      .max = 8388608,
      .default_value = "65536",
-     .help = "(no effect yet) bytes of one work request",
+     .help = "bytes of one slice; over TCP a request is cut by connections instead",
      .number = &EngineEnvironment::slice_size},
     {.name = "MC_FRAGMENT_RATIO",
      .alias = nullptr,
@@ -48,8 +48,7 @@ constexpr EngineSetting kSettings[] = {
      .min = 1,
      .max = 65536,
      .default_value = "4",
-     .help = "(no effect yet) a tail of at most MC_SLICE_SIZE divided by this goes with the slice "
-             "before it",
+     .help = "a tail of at most MC_SLICE_SIZE divided by this goes with the slice before it",
      .number = &EngineEnvironment::fragment_ratio},
     {.name = "MC_RETRY_CNT",
      .alias = nullptr,
@@ -57,7 +56,7 @@ constexpr EngineSetting kSettings[] = {
      .min = 1,
      .max = 127,
      .default_value = "9",
-     .help = "(no effect yet) attempts for a slice before it fails",
+     .help = "attempts for a slice, on one path after the other, before it fails",
      .number = &EngineEnvironment::retry_count},
     {.name = "MC_SLICE_TIMEOUT",
      .alias = nullptr,
@@ -65,8 +64,7 @@ constexpr EngineSetting kSettings[] = {
      .min = 0,
      .max = 65535,
      .default_value = "0",
-     .help = "(no effect yet) seconds until a slice that has not ended shows its task as TIMEOUT; "
-             "0: never",
+     .help = "seconds until a task that has not ended shows as TIMEOUT; 0: at its deadline only",
      .number = &EngineEnvironment::slice_timeout_s},
     {.name = "MC_HANDSHAKE_PORT",
      .alias = nullptr,
@@ -131,7 +129,7 @@ constexpr EngineSetting kSettings[] = {
      .min = 0,
      .max = 0,
      .default_value = "false",
-     .help = "(no effect yet) ask a peer for its descriptor at each use",
+     .help = "ask a peer for its descriptor at each submission",
      .flag = &EngineEnvironment::disable_metacache},
     {.name = "MC_METADATA_CLUSTER_ID",
      .alias = nullptr,
@@ -155,7 +153,7 @@ constexpr EngineSetting kSettings[] = {
      .min = 0,
      .max = 0,
      .default_value = "false",
-     .help = "(no effect yet) RDMA even where no device was found",
+     .help = "with verbs only, which are not there yet: RDMA even where no device was found",
      .flag = &EngineEnvironment::force_hca},
     {.name = "MC_CUSTOM_TOPO_JSON",
      .alias = nullptr,
@@ -163,7 +161,7 @@ constexpr EngineSetting kSettings[] = {
      .min = 0,
      .max = 0,
      .default_value = "",
-     .help = "(no effect yet) file with a NIC priority matrix in place of the discovered one",
+     .help = "file with a NIC priority matrix in place of the discovered one; TCP needs none",
      .text = &EngineEnvironment::custom_topology_file},
     {.name = "MC_TE_FILTERS",
      .alias = nullptr,
@@ -171,7 +169,7 @@ constexpr EngineSetting kSettings[] = {
      .min = 0,
      .max = 0,
      .default_value = "",
-     .help = "(no effect yet) names of the NICs to use, separated by commas; none: all",
+     .help = "names of the NICs to use, separated by commas; none: all. TCP has none to choose",
      .text = &EngineEnvironment::device_filters},
     {.name = "MC_PATH_ROUNDROBIN",
      .alias = nullptr,
@@ -179,7 +177,7 @@ constexpr EngineSetting kSettings[] = {
      .min = 0,
      .max = 0,
      .default_value = "false",
-     .help = "(no effect yet) take the preferred NICs in turn instead of at random",
+     .help = "accepted without effect: the preferred NICs are always taken in turn",
      .flag = &EngineEnvironment::path_round_robin},
     {.name = "MC_ENABLE_DEST_DEVICE_AFFINITY",
      .alias = nullptr,
@@ -187,7 +185,9 @@ constexpr EngineSetting kSettings[] = {
      .min = 0,
      .max = 0,
      .default_value = "false",
-     .help = "(no effect yet) prefer the target's NIC of the same name",
+     .help =
+         "accepted without effect: a NIC on the target's rail, by default that of the same name, "
+         "always comes first",
      .flag = &EngineEnvironment::destination_device_affinity},
     {.name = "MC_TCP_BIND_ADDRESS",
      .alias = nullptr,
@@ -269,6 +269,14 @@ constexpr EngineSetting kSettings[] = {
      .default_value = "",
      .help = "lines below it are dropped; none: what RAILHOP_LOG_LEVEL says",
      .text = &EngineEnvironment::log_level},
+    {.name = "RAILHOP_CONFIG",
+     .alias = nullptr,
+     .type = Type::kText,
+     .min = 0,
+     .max = 0,
+     .default_value = "",
+     .help = "file with a RankConfig, for engines that the application gives none; none: defaults",
+     .text = &EngineEnvironment::config_file},
 };
 
 bool IsAddress(const std::string& text) {
@@ -329,6 +337,10 @@ void CheckPortRange(EngineEnvironment* environment) {
 
 }  // namespace
 
+bool EngineEnvironment::Gives(std::string_view name) const {
+  return std::find(given.begin(), given.end(), name) != given.end();
+}
+
 std::span<const EngineSetting> EngineSettings() {
   return kSettings;
 }
@@ -380,13 +392,16 @@ EngineEnvironment ReadEngineEnvironment(const std::function<const char*(const ch
       name = setting.alias;
       value = lookup(name);
     }
-    if (value != nullptr && Set(setting, value, &environment)) continue;
+    if (value != nullptr && Set(setting, value, &environment)) {
+      environment.given.push_back(setting.name);
+      continue;
+    }
     // The default of each setting is valid: a test reads them all.
     Set(setting, setting.default_value, &environment);
     if (value == nullptr) continue;
     environment.warnings.push_back(
-        fmt::format("{} = \"{}\" is not valid; allowed: {}. \"{}\" is used", name,
-                    ShownValue(value), AllowedValues(setting), setting.default_value));
+        fmt::format("{} = \"{}\" is not valid; allowed: {}. It counts as not given", name,
+                    ShownValue(value), AllowedValues(setting)));
   }
   environment.transfer_timeout_s = std::max(environment.transfer_timeout_s, kTransferTimeoutFloorS);
   CheckPortRange(&environment);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace railhop {
@@ -49,11 +50,13 @@ struct EngineEnvironment {
   uint64_t tcp_admission_timeout_ms = 0;
 
   std::string log_level;
+  std::string config_file;
 
   std::vector<std::string> warnings;  // one per variable that is not valid
+  std::vector<const char*> given;     // names of the settings that are set, and valid
 
-  // A tail of at most so many bytes goes with the slice before it.
-  uint64_t fragment_limit() const { return slice_size / fragment_ratio; }
+  // Whether the setting of that name is, so that its value is not merely the default.
+  bool Gives(std::string_view name) const;
 };
 
 struct EngineSetting {

@@ -19,6 +19,10 @@ class LocalSegment {
   virtual const std::string& name() const = 0;
   // Where its engine answers.
   virtual HostPort listener() const = 0;
+  // The descriptor as peers get it.
+  virtual std::string Encoded() const = 0;
+  // NIC priority matrix of the engine, as JSON.
+  virtual std::string Topology() const = 0;
   // From now on peers may read and write the range, and find it in the descriptor (once that is
   // published, see Metadata).
   virtual absl::Status Add(void* address, size_t length, std::string_view location) = 0;

@@ -129,6 +129,8 @@ absl::Status DecodeProtocol(const json& segment, SegmentProtocol* protocol) {
     *protocol = SegmentProtocol::kTcp;
   } else if (name == "rdma") {
     *protocol = SegmentProtocol::kRdma;
+  } else if (name == "sim") {
+    *protocol = SegmentProtocol::kSim;
   } else if (std::find(kForeignProtocols.begin(), kForeignProtocols.end(), name) !=
              kForeignProtocols.end()) {
     return absl::UnimplementedError(
@@ -179,7 +181,15 @@ absl::Status DecodeBuffer(const json& object, const std::string& path,
 }  // namespace
 
 const char* SegmentProtocolName(SegmentProtocol protocol) {
-  return protocol == SegmentProtocol::kTcp ? "tcp" : "rdma";
+  switch (protocol) {
+    case SegmentProtocol::kTcp:
+      return "tcp";
+    case SegmentProtocol::kRdma:
+      return "rdma";
+    case SegmentProtocol::kSim:
+      return "sim";
+  }
+  return "?";
 }
 
 std::string SegmentDescriptor::Encode() const {

@@ -17,8 +17,8 @@
 namespace railhop {
 
 // How the segment's memory is reached: it is the target that decides.
-enum class SegmentProtocol { kTcp, kRdma };
-const char* SegmentProtocolName(SegmentProtocol protocol);  // "tcp", "rdma"
+enum class SegmentProtocol { kTcp, kRdma, kSim };  // kSim: Railhop's own, among its engines only
+const char* SegmentProtocolName(SegmentProtocol protocol);  // "tcp", "rdma", "sim"
 
 // An HCA of an rdma segment.
 struct SegmentDevice {
@@ -28,7 +28,7 @@ struct SegmentDevice {
 };
 
 struct SegmentBuffer {
-  std::string name;  // rdma: the location, "cpu:0"; tcp: the segment's name
+  std::string name;  // rdma, sim: the location, "cpu:0"; tcp: the segment's name
   uint64_t address = 0;
   uint64_t length = 0;  // bytes
   // rdma: one per device, in the order of `devices`; both empty: not accessible to others.

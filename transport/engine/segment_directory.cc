@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/fabric/sim/segment_file.h"
 #include "transport/fabric/tcp/tcp_target.h"
 
 namespace railhop {
@@ -13,14 +14,8 @@ namespace {
 using std::chrono::steady_clock;
 
 // How the target's data is reached: the host of its listener, and its data port.
-absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, Metadata& metadata,
-                                          int newest) {
-  if (descriptor.protocol != SegmentProtocol::kTcp) {
-    return absl::UnimplementedError(fmt::format(
-        "segment {} is reached by \"{}\", which this engine does not speak; start both with the "
-        "protocol \"tcp\"",
-        descriptor.name, SegmentProtocolName(descriptor.protocol)));
-  }
+absl::StatusOr<TargetInfo> MakeTcpTarget(const SegmentDescriptor& descriptor, Metadata& metadata,
+                                         int newest) {
   if (descriptor.tcp_data_port == 0) {
     return absl::UnavailableError(
         fmt::format("segment {} has no TCP data port (yet)", descriptor.name));
@@ -41,6 +36,20 @@ absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, M
                                      .version = version,
                                      .drain = version == 2 && descriptor.railhop_drain != 0});
   return info;
+}
+
+absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, Metadata& metadata,
+                                          const SegmentAccess& access) {
+  if (descriptor.protocol != access.protocol) {
+    return absl::UnimplementedError(fmt::format(
+        "segment {} is reached by \"{}\", and this engine speaks \"{}\" only; start both with the "
+        "same protocol",
+        descriptor.name, SegmentProtocolName(descriptor.protocol),
+        SegmentProtocolName(access.protocol)));
+  }
+  return access.protocol == SegmentProtocol::kSim
+             ? LoadSimTarget(access.sim_directory, descriptor.name)
+             : MakeTcpTarget(descriptor, metadata, access.tcp_version);
 }
 
 }  // namespace
@@ -73,8 +82,8 @@ bool SegmentView::Covers(uint64_t address, uint64_t length) const {
 }
 
 SegmentDirectory::SegmentDirectory(std::string own_name, std::unique_ptr<Metadata> metadata,
-                                   int tcp_version)
-    : own_name_(std::move(own_name)), metadata_(std::move(metadata)), tcp_version_(tcp_version) {
+                                   SegmentAccess access)
+    : own_name_(std::move(own_name)), metadata_(std::move(metadata)), access_(std::move(access)) {
   segments_[kLocalSegment] = std::make_unique<Segment>();
   segments_[kLocalSegment]->name = own_name_;
   by_name_.emplace(own_name_, kLocalSegment);
@@ -148,9 +157,10 @@ absl::StatusOr<TargetInfo> SegmentDirectory::Resolve(const std::string& name) {
     if (!opened.ok()) return opened.status();
     segment = Find(*opened);
   }
-  if (absl::Status status = Refresh(*segment, kFresh); !status.ok()) return status;
+  const auto max_age = access_.cached ? kFresh : std::chrono::milliseconds(0);
+  if (absl::Status status = Refresh(*segment, max_age); !status.ok()) return status;
   auto view = segment->view();
-  absl::StatusOr<TargetInfo> info = MakeTargetInfo(view->descriptor(), *metadata_, tcp_version_);
+  absl::StatusOr<TargetInfo> info = MakeTargetInfo(view->descriptor(), *metadata_, access_);
   if (info.ok()) {
     std::atomic_store_explicit(&segment->resolved_, std::move(view), std::memory_order_release);
   }

@@ -21,6 +21,14 @@
 
 namespace railhop {
 
+// How the engine that has the directory reaches segments: only those of its own protocol.
+struct SegmentAccess {
+  SegmentProtocol protocol = SegmentProtocol::kTcp;
+  int tcp_version = 2;  // the newest version of the TCP data protocol to use (MC_TCP_PROTO)
+  std::string sim_directory = {};  // where simulated targets of this host publish their segments
+  bool cached = true;  // false: descriptors are read anew at each submission (MC_DISABLE_METACACHE)
+};
+
 // A descriptor made ready for look-ups. Immutable.
 class SegmentView {
  public:
@@ -63,10 +71,11 @@ class SegmentDirectory {
     std::atomic<std::chrono::steady_clock::time_point> in_vain_{};  // when Look last was
   };
 
-  // `tcp_version`: the newest version of the TCP data protocol to use, 1 or 2 (MC_TCP_PROTO).
-  SegmentDirectory(std::string own_name, std::unique_ptr<Metadata> metadata, int tcp_version = 2);
+  SegmentDirectory(std::string own_name, std::unique_ptr<Metadata> metadata,
+                   SegmentAccess access = {});
 
   Metadata& metadata() { return *metadata_; }
+  bool cached() const { return access_.cached; }
   const std::string& own_name() const { return own_name_; }
 
   // Handle of the segment; read if it is not known yet. A '/' in front of the name is dropped. The
@@ -94,7 +103,7 @@ class SegmentDirectory {
 
   const std::string own_name_;
   const std::unique_ptr<Metadata> metadata_;
-  const int tcp_version_;
+  const SegmentAccess access_;
   std::array<std::unique_ptr<Segment>, kMaxSegments> segments_;  // by handle; 0 is the own one
   std::atomic<size_t> count_{1};
   std::mutex mutex_;  // by_name_, and who adds

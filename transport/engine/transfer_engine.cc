@@ -9,6 +9,7 @@
 #include "transport/engine/engine_batches.h"
 #include "transport/engine/local_segment.h"
 #include "transport/engine/registration.h"
+#include "transport/engine/scatter.h"
 #include "transport/engine/segment_directory.h"
 
 namespace railhop {
@@ -55,14 +56,16 @@ const std::string& TransferEngine::last_error() {
 
 TransferEngine::TransferEngine(std::unique_ptr<DataPath> data_path,
                                std::shared_ptr<SegmentDirectory> directory,
-                               std::unique_ptr<LocalSegment> local)
+                               std::unique_ptr<LocalSegment> local,
+                               std::chrono::nanoseconds slice_timeout)
     : directory_(std::move(directory)),
       local_(std::move(local)),
+      batches_(std::make_unique<EngineBatches>(data_path.get(), slice_timeout)),
       data_path_(std::move(data_path)),
-      memory_(std::make_unique<RegistrationTable>()),
-      batches_(std::make_unique<EngineBatches>(data_path_.get())) {}
+      memory_(std::make_unique<RegistrationTable>()) {}
 
 TransferEngine::~TransferEngine() {
+  batches_->StopCallbacks();
   const absl::Status status = directory_->metadata().Withdraw();
   if (status.ok()) return;
   Log(LogLevel::kWarning, fmt::format("segment {} is gone, but may still be found: {}", name(),
@@ -76,6 +79,10 @@ const std::string& TransferEngine::name() const {
 std::string TransferEngine::listener() const {
   const HostPort address = local_->listener();
   return JoinHostPort(address.host, address.port);
+}
+
+std::string TransferEngine::Topology() const {
+  return local_->Topology();
 }
 
 EngineError TransferEngine::Publish() {
@@ -211,8 +218,8 @@ BatchHandle TransferEngine::AllocateBatch(size_t capacity) {
 }
 
 // Opens the target in the data path at its first use, and reads its metadata anew if it does not
-// know the address: the peer may have registered more since.
-EngineError TransferEngine::Prepare(const TransferTask& task, SegmentId* id) {
+// know the address: the peer may have registered more since. `read_anew`: in any case.
+EngineError TransferEngine::Prepare(const TransferTask& task, bool read_anew, SegmentId* id) {
   SegmentDirectory::Segment* const segment = directory_->Find(task.target);
   if (segment == nullptr) {
     return Fail(EngineError::kInvalidArgument, "a task names a segment that was not opened");
@@ -221,10 +228,10 @@ EngineError TransferEngine::Prepare(const TransferTask& task, SegmentId* id) {
   const auto view = segment->resolved();
   const bool known =
       task.length == 0 || view == nullptr || view->Covers(task.target_address, task.length);
-  if (*id != 0 && known) return EngineError::kOk;
+  if (*id != 0 && known && !read_anew) return EngineError::kOk;
   // What stays unknown fails as a task, not as a call.
   const bool news = !known && directory_->Look(*segment, task.target_address, task.length);
-  if (*id != 0 && !news) return EngineError::kOk;
+  if (*id != 0 && !news && !read_anew) return EngineError::kOk;
   std::string error;
   *id = data_path_->OpenSegment(segment->name, &error);
   if (*id == 0) return Fail(EngineError::kEndpoint, std::move(error));
@@ -236,9 +243,11 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
                                    milliseconds deadline) {
   std::vector<TransferRequest> requests;
   requests.reserve(tasks.size());
+  SegmentHandle previous = kNoSegment;
   for (const TransferTask& task : tasks) {
     SegmentId id = 0;
-    const EngineError error = Prepare(task, &id);
+    const bool same_target = task.target == std::exchange(previous, task.target);
+    const EngineError error = Prepare(task, !same_target && !directory_->cached(), &id);
     // A target that cannot be reached now fails its tasks, as upstream; a wrong handle the call.
     if (error == EngineError::kInvalidArgument) return error;
     requests.push_back({.opcode = task.opcode,
@@ -253,6 +262,28 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
                          ? "the batch has no room for so many tasks, or too many batches are "
                            "under way: free some, or allocate a larger one"
                          : "no such batch, or the engine is stopping");
+}
+
+EngineError TransferEngine::SubmitScatter(BatchHandle batch, std::span<const ScatterRange> ranges,
+                                          milliseconds deadline) {
+  std::vector<TransferTask> tasks;
+  for (const ScatterRange& range : ranges) {
+    const SegmentHandle target = OpenSegment(range.segment);
+    if (target == kNoSegment) return EngineError::kEndpoint;
+    std::string error;
+    if (!AppendFragments(range, target, &tasks, &error)) {
+      return Fail(EngineError::kInvalidArgument, std::move(error));
+    }
+  }
+  return Submit(batch, tasks, deadline);
+}
+
+EngineError TransferEngine::SetCallback(BatchHandle batch, BatchCallback callback) {
+  return batches_->SetCallback(batch, std::move(callback));
+}
+
+std::vector<NicLoad> TransferEngine::NicLoads() const {
+  return data_path_->NicLoads();
 }
 
 EngineError TransferEngine::TaskStatus(BatchHandle batch, size_t task, TransferStatus* status) {

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,6 +32,7 @@
 namespace railhop {
 
 class SegmentDirectory;
+struct ScatterRange;
 class EngineBatches;
 class LocalSegment;
 class RegistrationTable;
@@ -73,6 +75,9 @@ struct TransferStatus {
   uint64_t transferred_bytes = 0;  // known to be at the target
 };
 
+// Told how a batch has ended, or with kTimeout that it is late and goes on.
+using BatchCallback = std::function<void(BatchHandle batch, const TransferStatus& status)>;
+
 struct BufferEntry {
   void* address = nullptr;
   size_t length = 0;
@@ -85,9 +90,11 @@ struct Notification {
 
 class TransferEngine {
  public:
-  // Set-up, by MakeTransferEngine.
+  // Set-up, by MakeTransferEngine. `slice_timeout`: a task that has not ended so long after its
+  // submission shows kTimeout, as it does at its deadline; 0: at that only.
   TransferEngine(std::unique_ptr<DataPath> data_path, std::shared_ptr<SegmentDirectory> directory,
-                 std::unique_ptr<LocalSegment> local);
+                 std::unique_ptr<LocalSegment> local,
+                 std::chrono::nanoseconds slice_timeout = std::chrono::nanoseconds(0));
   // Ends what is under way, within the data path's limits, then lets go of everything.
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;
@@ -97,6 +104,8 @@ class TransferEngine {
   const std::string& name() const;
   // "host:port" of the handshake listener.
   std::string listener() const;
+  // NIC priority matrix of this engine, as JSON.
+  std::string Topology() const;
   // From now on peers find the engine; once, after set-up.
   EngineError Publish();
 
@@ -121,6 +130,15 @@ class TransferEngine {
   // submission. All of `tasks` are taken, or none.
   EngineError Submit(BatchHandle batch, std::span<const TransferTask> tasks,
                      std::chrono::milliseconds deadline = std::chrono::milliseconds(0));
+  // As Submit, of parts of buffers; the fragments are the tasks, range by range.
+  EngineError SubmitScatter(BatchHandle batch, std::span<const ScatterRange> ranges,
+                            std::chrono::milliseconds deadline = std::chrono::milliseconds(0));
+  // Before the batch's first submission. The callback is called when all that was submitted so far
+  // has ended; the end counts as seen, so it may free the batch. If the batch is late first, it is
+  // called with kTimeout, and again at the end. It runs on a thread of the engine, one at a time,
+  // and may call anything but the engine's destructor; those of other batches wait for it. It must
+  // not throw. Once the destructor has begun, no callback starts.
+  EngineError SetCallback(BatchHandle batch, BatchCallback callback);
   EngineError TaskStatus(BatchHandle batch, size_t task, TransferStatus* status);
   // The whole batch: kFailed once one task failed and all have ended; completed when all are.
   EngineError BatchStatus(BatchHandle batch, TransferStatus* status);
@@ -130,6 +148,9 @@ class TransferEngine {
   EngineError Cancel(BatchHandle batch);
   // kBatchBusy until the end of every task was seen by TaskStatus or BatchStatus.
   EngineError FreeBatch(BatchHandle batch);
+
+  // --- What each NIC has to do now.
+  std::vector<NicLoad> NicLoads() const;
 
   // --- Words between engines.
   EngineError Notify(std::string_view segment_name, const Notification& notification);
@@ -147,13 +168,13 @@ class TransferEngine {
   EngineError Register(const BufferEntry& entry, std::string_view location);
   EngineError Unregister(void* address, bool* half_done);
   EngineError Release(void* address);
-  EngineError Prepare(const TransferTask& task, SegmentId* id);
+  EngineError Prepare(const TransferTask& task, bool read_anew, SegmentId* id);
 
   const std::shared_ptr<SegmentDirectory> directory_;
   const std::unique_ptr<LocalSegment> local_;
+  const std::unique_ptr<EngineBatches> batches_;  // outlives the data path, which tells it of ends
   const std::unique_ptr<DataPath> data_path_;
   const std::unique_ptr<RegistrationTable> memory_;
-  const std::unique_ptr<EngineBatches> batches_;
 };
 
 }  // namespace railhop

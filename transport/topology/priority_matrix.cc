@@ -110,11 +110,16 @@ std::optional<size_t> PriorityMatrix::IndexOf(std::string_view nic) const {
   return static_cast<size_t>(found - nics_.begin());
 }
 
+const PriorityMatrix::Row& PriorityMatrix::RowOf(std::string_view location) const {
+  const auto found = rows_.find(location);
+  const bool listed =
+      found != rows_.end() && !(found->second.preferred.empty() && found->second.available.empty());
+  return listed ? found->second : wildcard_;
+}
+
 const std::string* PriorityMatrix::Select(std::string_view location, uint32_t retry,
                                           uint64_t draw) const {
-  const auto found = rows_.find(location);
-  const Row* row = found == rows_.end() ? &wildcard_ : &found->second;
-  if (row->preferred.empty() && row->available.empty()) row = &wildcard_;
+  const Row* const row = &RowOf(location);
   const size_t preferred = row->preferred.size();
   const size_t all = preferred + row->available.size();
   if (all == 0) return nullptr;

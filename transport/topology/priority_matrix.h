@@ -47,11 +47,14 @@ class PriorityMatrix {
   const std::vector<std::string>& nics() const { return nics_; }
   std::optional<size_t> IndexOf(std::string_view nic) const;
 
+  // The NICs for memory at `location`; one that is not listed, or lists no NIC, counts as "*".
+  // Unless that is listed itself, it prefers all NICs, in index order.
+  const Row& RowOf(std::string_view location) const;
+
   // The NIC for attempt `retry` of a piece of work at `location`, or nullptr if there is none.
   // The first attempt takes one of the preferred, else of the available ones, by `draw` (a random
   // number, or a counter for round robin); attempt n number (n - 1) of preferred, then available,
-  // over and over. A location that is not listed, or lists no NIC, counts as "*"; unless that is
-  // listed itself, it prefers all NICs, in index order.
+  // over and over. `location` as for RowOf.
   const std::string* Select(std::string_view location, uint32_t retry, uint64_t draw) const;
 
  private:

@@ -2,9 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "tests/support/wait_until.h"
 #include "tests/transport/engine/fake_data_path.h"
 
 namespace railhop {
@@ -49,6 +56,162 @@ TEST_F(EngineBatchesTest, TasksAreNumberedOverSubmissions) {
   EXPECT_EQ(TaskState(batch, 2), TransferState::kCompleted);
   EXPECT_EQ(status_.transferred_bytes, 30u);
   EXPECT_EQ(batches_.TaskStatus(batch, 3, &status_), EngineError::kInvalidArgument);
+}
+
+TEST_F(EngineBatchesTest, WhatIsLateShowsATimeoutAndEndsAllTheSame) {
+  EngineBatches batches(&path_, std::chrono::nanoseconds(1));
+  const BatchHandle batch = batches.Allocate(2);
+  const std::vector<TransferRequest> requests{{.target = 1, .length = 10},
+                                              {.target = 1, .length = 20}};
+  const auto before = std::chrono::steady_clock::now();
+  ASSERT_EQ(batches.Submit(batch, requests, milliseconds(0)), EngineError::kOk);
+  while (std::chrono::steady_clock::now() - before < milliseconds(1)) std::this_thread::yield();
+  path_.Land(1, 0);
+  TransferStatus status;
+  ASSERT_EQ(batches.TaskStatus(batch, 0, &status), EngineError::kOk);
+  EXPECT_EQ(status.state, TransferState::kCompleted);
+  ASSERT_EQ(batches.TaskStatus(batch, 1, &status), EngineError::kOk);
+  EXPECT_EQ(status.state, TransferState::kTimeout);
+  ASSERT_EQ(batches.WholeStatus(batch, &status), EngineError::kOk);
+  EXPECT_EQ(status.state, TransferState::kTimeout);
+  EXPECT_EQ(batches.Free(batch), EngineError::kBatchBusy);
+  path_.Land(1, 1);
+  path_.End(1, BatchState::kCompleted);
+  ASSERT_EQ(batches.WholeStatus(batch, &status), EngineError::kOk);
+  EXPECT_EQ(status.state, TransferState::kCompleted);
+  EXPECT_EQ(batches.Free(batch), EngineError::kOk);
+  // Without that limit there is no such state.
+  const BatchHandle patient = batches_.Allocate(1);
+  Submit(patient, {10});
+  EXPECT_EQ(TaskState(patient, 0), TransferState::kWaiting);
+}
+
+// --- Callbacks: End() of the fake path tells the listener, as a thread of the data path does.
+
+// What callbacks were told, in order.
+class Told {
+ public:
+  BatchCallback Callback() {
+    return [this](BatchHandle batch, const TransferStatus& status) {
+      const std::lock_guard lock(mutex_);
+      told_.emplace_back(batch, status.state);
+      changed_.notify_all();
+    };
+  }
+  // The `count` first.
+  std::vector<std::pair<BatchHandle, TransferState>> Await(size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kTestPatience, [&] { return told_.size() >= count; }));
+    return told_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::pair<BatchHandle, TransferState>> told_;
+};
+
+TEST_F(EngineBatchesTest, ACallbackIsToldOnceWhenAllHasEnded) {
+  Told told;
+  const BatchHandle batch = batches_.Allocate(2);
+  ASSERT_EQ(batches_.SetCallback(batch, told.Callback()), EngineError::kOk);
+  Submit(batch, {10});
+  Submit(batch, {20});
+  path_.Land(2, 0);
+  path_.End(2, BatchState::kCompleted);
+  path_.Land(1, 0);
+  path_.End(1, BatchState::kCompleted);
+  using Pair = std::pair<BatchHandle, TransferState>;
+  EXPECT_EQ(told.Await(1), (std::vector<Pair>{{batch, TransferState::kCompleted}}));
+  EXPECT_EQ(batches_.Free(batch), EngineError::kOk) << "the end counts as seen";
+  batches_.StopCallbacks();
+  EXPECT_EQ(told.Await(1).size(), 1u);
+}
+
+TEST_F(EngineBatchesTest, ACallbackHearsOfATimeoutAndOfTheEnd) {
+  Told told;
+  const BatchHandle batch = batches_.Allocate(1);
+  batches_.SetCallback(batch, told.Callback());
+  Submit(batch, {10});
+  path_.End(1, BatchState::kTimeout);
+  EXPECT_EQ(told.Await(1)[0].second, TransferState::kTimeout);
+  EXPECT_EQ(batches_.Free(batch), EngineError::kBatchBusy);
+  path_.End(1, BatchState::kFailed);
+  EXPECT_EQ(told.Await(2)[1].second, TransferState::kFailed);
+  EXPECT_EQ(batches_.Free(batch), EngineError::kOk);
+}
+
+TEST_F(EngineBatchesTest, ACallbackMayFreeItsBatchAndSubmitTheNext) {
+  std::atomic<int> rounds{0};
+  std::atomic<BatchHandle> next{kNoBatch};
+  std::function<void(BatchHandle, const TransferStatus&)> callback =
+      [&](BatchHandle batch, const TransferStatus& status) {
+        EXPECT_EQ(status.state, TransferState::kCompleted);
+        EXPECT_EQ(batches_.Free(batch), EngineError::kOk);
+        if (++rounds == 3) return;
+        const BatchHandle another = batches_.Allocate(1);
+        EXPECT_EQ(batches_.SetCallback(another, callback), EngineError::kOk);
+        EXPECT_EQ(Submit(another, {10}), EngineError::kOk);
+        next.store(another);
+        next.notify_all();
+      };
+  const BatchHandle first = batches_.Allocate(1);
+  batches_.SetCallback(first, callback);
+  Submit(first, {10});
+  for (uint64_t id = 1; id <= 3; ++id) {
+    // The path is the test's own: nothing else touches it while the callback waits for its turn.
+    path_.Land(id, 0);
+    path_.End(id, BatchState::kCompleted);
+    if (id == 3) break;
+    next.wait(kNoBatch);
+    next.store(kNoBatch);
+  }
+  EXPECT_TRUE(WaitUntil([&] { return rounds.load() == 3; }));
+  batches_.StopCallbacks();
+}
+
+TEST_F(EngineBatchesTest, ACallbackComesBeforeTheFirstSubmission) {
+  const BatchHandle batch = batches_.Allocate(2);
+  EXPECT_EQ(batches_.SetCallback(batch, nullptr), EngineError::kInvalidArgument);
+  Submit(batch, {10});
+  EXPECT_EQ(batches_.SetCallback(batch, [](BatchHandle, const TransferStatus&) {}),
+            EngineError::kInvalidArgument);
+  EXPECT_EQ(batches_.SetCallback(batch + 1, [](BatchHandle, const TransferStatus&) {}),
+            EngineError::kInvalidArgument);
+  EXPECT_EQ(path_.batches.at(1).listener, nullptr) << "nobody waits for it";
+}
+
+TEST_F(EngineBatchesTest, ACallbackMaySetAnotherWhileCallbacksAreStopped) {
+  for (int round = 0; round < 100; ++round) {
+    EngineBatches batches(&path_);
+    std::atomic<bool> stopping{false};
+    const BatchHandle batch = batches.Allocate(1);
+    batches.SetCallback(batch, [&](BatchHandle, const TransferStatus&) {
+      stopping.wait(false);
+      EXPECT_EQ(batches.SetCallback(batches.Allocate(1), [](BatchHandle, const TransferStatus&) {}),
+                EngineError::kOk);
+    });
+    const std::vector<TransferRequest> requests{{.target = 1, .length = 10}};
+    ASSERT_EQ(batches.Submit(batch, requests, milliseconds(0)), EngineError::kOk);
+    path_.Land(path_.last, 0);
+    path_.End(path_.last, BatchState::kCompleted);
+    stopping = true;
+    stopping.notify_all();
+    batches.StopCallbacks();
+  }
+}
+
+TEST_F(EngineBatchesTest, AfterTheStopNoCallbackStarts) {
+  std::atomic<int> calls{0};
+  const BatchHandle batch = batches_.Allocate(1);
+  batches_.SetCallback(batch, [&](BatchHandle, const TransferStatus&) { ++calls; });
+  Submit(batch, {10});
+  batches_.StopCallbacks();
+  path_.Land(1, 0);
+  path_.End(1, BatchState::kCompleted);
+  batches_.StopCallbacks();
+  EXPECT_EQ(calls.load(), 0);
+  EXPECT_EQ(WholeState(batch), TransferState::kCompleted);
 }
 
 TEST_F(EngineBatchesTest, FailedIsShownOnlyWhenNothingCanLandAnyMore) {

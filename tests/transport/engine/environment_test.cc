@@ -34,7 +34,7 @@ TEST(EngineEnvironmentTest, HasMooncakesDefaults) {
   EXPECT_THAT(environment.warnings, IsEmpty());
   EXPECT_EQ(environment.transfer_timeout_s, 30u);
   EXPECT_EQ(environment.slice_size, 65536u);
-  EXPECT_EQ(environment.fragment_limit(), 16384u);
+  EXPECT_EQ(environment.fragment_ratio, 4u);
   EXPECT_EQ(environment.retry_count, 9u);
   EXPECT_EQ(environment.slice_timeout_s, 0u);
   EXPECT_EQ(environment.handshake_port, 12001u);
@@ -120,7 +120,7 @@ TEST(EngineEnvironmentTest, FalseMeansOff) {
   EXPECT_THAT(
       WarningOf("MC_FORCE_TCP", "maybe"),
       "MC_FORCE_TCP = \"maybe\" is not valid; allowed: true or false (1 or 0, yes or no, on "
-      "or off). \"false\" is used");
+      "or off). It counts as not given");
 }
 
 TEST(EngineEnvironmentTest, TransferTimeoutHasAFloor) {
@@ -128,9 +128,13 @@ TEST(EngineEnvironmentTest, TransferTimeoutHasAFloor) {
   EXPECT_EQ(Read({{"MC_TRANSFER_TIMEOUT", "6"}}).transfer_timeout_s, 6u);
 }
 
-TEST(EngineEnvironmentTest, TheFragmentLimitFollowsTheSlice) {
-  EXPECT_EQ(Read({{"MC_SLICE_SIZE", "1048576"}, {"MC_FRAGMENT_RATIO", "8"}}).fragment_limit(),
-            131072u);
+TEST(EngineEnvironmentTest, TellsWhatIsGivenFromWhatIsDefault) {
+  const EngineEnvironment environment =
+      Read({{"MC_TRANSFER_TIMEOUT", "30"}, {"MC_SLICE_SIZE", "7"}, {"MC_MIN_PRC_PORT", "16000"}});
+  EXPECT_TRUE(environment.Gives("MC_TRANSFER_TIMEOUT")) << "although it is the default value";
+  EXPECT_FALSE(environment.Gives("MC_SLICE_SIZE")) << "not valid";
+  EXPECT_FALSE(environment.Gives("MC_RETRY_CNT"));
+  EXPECT_TRUE(environment.Gives("MC_MIN_RPC_PORT")) << "by its older name";
 }
 
 TEST(EngineEnvironmentTest, OldNamesAreReadWhereTheNewAreNotSet) {

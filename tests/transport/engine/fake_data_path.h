@@ -1,7 +1,9 @@
-// A data path whose batches end when the test says so.
+// A data path whose batches end when the test says so. What callbacks may ask of it, from their own
+// thread, is locked.
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +20,8 @@ class FakeDataPath : public DataPath {
     std::vector<uint64_t> left;
     BatchStatus status;
     bool canceled = false;
+    BatchListener* listener = nullptr;
+    uint64_t cookie = 0;
   };
 
   bool RegisterMemory(void* address, size_t length, std::string_view, std::string* error) override {
@@ -43,40 +47,66 @@ class FakeDataPath : public DataPath {
     }
     return static_cast<SegmentId>(ids.try_emplace(std::string(name), ids.size() + 1).first->second);
   }
-  SubmitResult Submit(std::span<const TransferRequest> requests, std::chrono::milliseconds timeout,
-                      BatchId* id) override {
+  SubmitResult SubmitAndTell(std::span<const TransferRequest> requests,
+                             std::chrono::milliseconds timeout, BatchListener* listener,
+                             uint64_t cookie, BatchId* id) override {
+    const std::lock_guard lock(mutex);
     if (answer != SubmitResult::kOk) return answer;
     *id = {++last};
     Batch& batch = batches[last];
+    batch.listener = listener;
+    batch.cookie = cookie;
     batch.requests.assign(requests.begin(), requests.end());
     for (const TransferRequest& request : requests) batch.left.push_back(request.length);
     deadline = timeout;
     return SubmitResult::kOk;
   }
-  BatchStatus Status(BatchId id) const override { return batches.at(id.value).status; }
+  BatchStatus Status(BatchId id) const override {
+    const std::lock_guard lock(mutex);
+    return batches.at(id.value).status;
+  }
   RequestProgress Progress(BatchId id, size_t request) const override {
+    const std::lock_guard lock(mutex);
     const Batch& batch = batches.at(id.value);
     return {.moved = batch.requests[request].length - batch.left[request],
             .left = batch.left[request]};
   }
   bool Wait(BatchId id, std::chrono::milliseconds) const override {
+    const std::lock_guard lock(mutex);
     return batches.at(id.value).status.state != BatchState::kPending;
   }
   void Cancel(BatchId id) override { batches.at(id.value).canceled = true; }
   FreeResult Free(BatchId id) override {
+    const std::lock_guard lock(mutex);
     const BatchState state = batches.at(id.value).status.state;
     if (state == BatchState::kPending || state == BatchState::kTimeout) return FreeResult::kBusy;
     batches.erase(id.value);
     return FreeResult::kOk;
   }
 
+  std::vector<NicLoad> NicLoads() const override { return loads; }
+
   // --- The test
   void Land(uint64_t id, size_t request) {
+    const std::lock_guard lock(mutex);
     Batch& batch = batches.at(id);
     batch.status.bytes += std::exchange(batch.left[request], 0);
   }
-  void End(uint64_t id, BatchState state) { batches.at(id).status.state = state; }
+  void End(uint64_t id, BatchState state) {
+    BatchListener* listener = nullptr;
+    uint64_t cookie = 0;
+    {
+      const std::lock_guard lock(mutex);
+      Batch& batch = batches.at(id);
+      batch.status.state = state;
+      listener = batch.listener;
+      cookie = batch.cookie;
+    }
+    if (listener != nullptr) listener->OnBatchState(cookie);
+  }
 
+  mutable std::mutex mutex;
+  std::vector<NicLoad> loads;
   std::map<void*, size_t> memory;
   void* refused_memory = nullptr;
   std::set<void*> busy_memory;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/transport/engine/fake_data_path.h"
+#include "tests/transport/engine/fake_metadata.h"
 #include "transport/engine/local_segment.h"
 #include "transport/engine/segment_directory.h"
 
@@ -20,40 +21,6 @@ void* At(uint64_t address) {
   return reinterpret_cast<void*>(address);
 }
 
-class FakeMetadata final : public Metadata {
- public:
-  absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name) override {
-    ++fetches;
-    const auto found = segments.find(name);
-    if (found == segments.end()) return absl::UnavailableError("nobody listens at " + name);
-    return found->second;
-  }
-  absl::StatusOr<HostPort> Locate(const std::string& name) override { return ParseHostPort(name); }
-  absl::Status Notify(const std::string& name, const Notification& notification) override {
-    sent.emplace_back(name, notification.message);
-    return absl::OkStatus();
-  }
-  absl::Status Probe(const std::string& name) override {
-    return segments.contains(name) ? absl::OkStatus() : absl::UnavailableError("no answer");
-  }
-
-  absl::Status Publish() override {
-    ++publications;
-    return service;
-  }
-  absl::Status Withdraw() override {
-    if (withdrawn != nullptr) *withdrawn = true;
-    return absl::OkStatus();
-  }
-
-  absl::Status service;
-  int publications = 0;
-  bool* withdrawn = nullptr;
-  std::map<std::string, SegmentDescriptor> segments;
-  std::vector<std::pair<std::string, std::string>> sent;
-  int fetches = 0;
-};
-
 class FakeSegment final : public LocalSegment {
  public:
   const std::string& name() const override { return name_; }
@@ -68,6 +35,8 @@ class FakeSegment final : public LocalSegment {
     if (lent.erase(address) == 1) return absl::OkStatus();
     return absl::NotFoundError("not lent");
   }
+  std::string Encoded() const override { return {}; }
+  std::string Topology() const override { return "{}"; }
   std::vector<Notification> TakeNotifications() override { return {}; }
 
   std::set<void*> lent;
@@ -80,7 +49,9 @@ class FakeSegment final : public LocalSegment {
 
 class TransferEngineTest : public testing::Test {
  protected:
-  TransferEngineTest() {
+  TransferEngineTest() { Make({}); }
+
+  void Make(SegmentAccess access) {
     auto path = std::make_unique<FakeDataPath>();
     auto metadata = std::make_unique<FakeMetadata>();
     auto segment = std::make_unique<FakeSegment>();
@@ -88,7 +59,8 @@ class TransferEngineTest : public testing::Test {
     metadata_ = metadata.get();
     segment_ = segment.get();
     Publish("peer:1", {{kTarget, 1000}});
-    directory_ = std::make_shared<SegmentDirectory>("here:1", std::move(metadata));
+    directory_ =
+        std::make_shared<SegmentDirectory>("here:1", std::move(metadata), std::move(access));
     engine_ = std::make_unique<TransferEngine>(std::move(path), directory_, std::move(segment));
   }
 
@@ -117,6 +89,33 @@ class TransferEngineTest : public testing::Test {
   std::shared_ptr<SegmentDirectory> directory_;
   std::unique_ptr<TransferEngine> engine_;
 };
+
+TEST_F(TransferEngineTest, WithoutACacheEachSubmissionReadsItsTargetsAnew) {
+  const SegmentHandle cached = engine_->OpenSegment("peer:1");
+  ASSERT_EQ(SubmitOne(cached, kTarget, 10), EngineError::kOk);
+  const int opens = path_->opens;
+  ASSERT_EQ(SubmitOne(cached, kTarget, 10), EngineError::kOk);
+  EXPECT_EQ(path_->opens, opens);
+
+  Make({.cached = false});
+  Publish("peer:2", {{kTarget, 1000}});
+  const SegmentHandle first = engine_->OpenSegment("peer:1");
+  const SegmentHandle second = engine_->OpenSegment("peer:2");
+  for (int round = 1; round <= 3; ++round) {
+    const TransferTask to_first{
+        .source = At(0x5000), .target = first, .target_address = kTarget, .length = 10};
+    TransferTask to_second = to_first;
+    to_second.target = second;
+    const std::vector<TransferTask> tasks{to_first, to_first, to_second};
+    ASSERT_EQ(engine_->Submit(engine_->AllocateBatch(3), tasks), EngineError::kOk);
+    EXPECT_EQ(path_->opens, 2 * round);
+  }
+  // The data path, asked so, looks at what the peer says now.
+  const int fetches = metadata_->fetches;
+  ASSERT_TRUE(directory_->Resolve("peer:1").ok());
+  ASSERT_TRUE(directory_->Resolve("peer:1").ok());
+  EXPECT_EQ(metadata_->fetches, fetches + 2);
+}
 
 TEST_F(TransferEngineTest, RegistersWithTheDataPathAndLendsToPeers) {
   EXPECT_EQ(engine_->RegisterMemory(At(4096), 100, "cpu:0"), EngineError::kOk);

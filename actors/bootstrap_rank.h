@@ -1,0 +1,17 @@
+// A rank from a loaded config, for Rank::Create and MakeTransferEngine.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "actors/bootstrap.h"
+#include "actors/bootstrap_config.h"
+#include "actors/endpoint_actor.h"
+
+namespace railhop {
+
+// Started. nullptr and `error` when it cannot run at all. `resolve`: EndpointActor::Options.
+std::unique_ptr<Rank> MakeRank(RankConfig config, EndpointActor::Resolve resolve,
+                               std::string* error);
+
+}  // namespace railhop
