@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "actors/bootstrap.h"
 #include "runtime/log.h"
+#include "transport/engine/scatter.h"
 
 using railhop::BatchHandle;
 using railhop::BufferEntry;
@@ -21,11 +23,14 @@ using railhop::EngineError;
 using railhop::Log;
 using railhop::LogLevel;
 using railhop::Notification;
+using railhop::ScatterRange;
 using railhop::SegmentHandle;
 using railhop::TransferEngine;
 using railhop::TransferTask;
 
 namespace {
+
+constexpr std::chrono::hours kUntilItsDeadline{24 * 365};  // the data path sees to that
 
 // What the C interface keeps beside an engine: notifications that wait for their batch.
 struct Engine {
@@ -69,6 +74,24 @@ bool MakeTasks(const transfer_request* entries, size_t count, std::vector<Transf
          .target = static_cast<SegmentHandle>(entry.target_id),
          .target_address = entry.target_offset,
          .length = entry.length});
+  }
+  return true;
+}
+
+bool MakeRanges(const scatter_range* ranges, size_t count, std::vector<ScatterRange>* made) {
+  for (const scatter_range& range : std::span(ranges, count)) {
+    if (range.opcode != OPCODE_READ && range.opcode != OPCODE_WRITE) return false;
+    const size_t fragments = range.fragment_count;
+    made->push_back(
+        {.opcode = range.opcode == OPCODE_WRITE ? railhop::Opcode::kWrite : railhop::Opcode::kRead,
+         .segment = OrEmpty(range.remote_segment),
+         .remote_address = range.remote_base_offset,
+         .remote_size = range.remote_size,
+         .local = range.local_buffer,
+         .local_size = range.local_capacity,
+         .local_offsets = std::span(range.local_offsets, fragments),
+         .remote_offsets = std::span(range.remote_offsets, fragments),
+         .lengths = std::span(range.lengths, fragments)});
   }
   return true;
 }
@@ -217,6 +240,53 @@ int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
   const std::lock_guard lock(Of(engine).mutex);
   Of(engine).pending.erase(batch_id);
   return code;
+}
+
+int submitScatter(transfer_engine_t engine, batch_id_t batch_id, const scatter_range_t* ranges,
+                  size_t count) {
+  std::vector<ScatterRange> made;
+  if (!MakeRanges(ranges, count, &made)) return Code(EngineError::kInvalidArgument);
+  return Say("submitScatter", Of(engine).engine->SubmitScatter(batch_id, made));
+}
+
+int transferScatter(transfer_engine_t engine, const scatter_range_t* ranges, size_t count) {
+  TransferEngine& owner = *Of(engine).engine;
+  size_t fragments = 0;
+  for (const scatter_range& range : std::span(ranges, count)) fragments += range.fragment_count;
+  const BatchHandle batch = owner.AllocateBatch(fragments);
+  if (batch == railhop::kNoBatch) return Code(EngineError::kTooManyRequests);
+  const int code = submitScatter(engine, batch, ranges, count);
+  railhop::TransferStatus status;
+  if (code == 0) {
+    owner.Wait(batch, kUntilItsDeadline);
+    owner.BatchStatus(batch, &status);
+  }
+  // What is not over by now, after its deadline, stays allocated: it may still land.
+  owner.FreeBatch(batch);
+  if (code != 0) return code;
+  return Code(status.state == railhop::TransferState::kCompleted ? EngineError::kOk
+                                                                 : EngineError::kSocket);
+}
+
+int setBatchCallback(transfer_engine_t engine, batch_id_t batch_id, batch_callback_t callback,
+                     void* context) {
+  if (callback == nullptr) return Code(EngineError::kInvalidArgument);
+  return Code(Of(engine).engine->SetCallback(
+      batch_id, [callback, context](BatchHandle batch, const railhop::TransferStatus& status) {
+        callback(batch, static_cast<int>(status.state), context);
+      }));
+}
+
+int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t* stats, size_t* count) {
+  const std::vector<railhop::NicLoad> loads = Of(engine).engine->NicLoads();
+  const size_t room = stats == nullptr ? 0 : *count;
+  for (size_t i = 0; i < std::min(room, loads.size()); ++i) {
+    CopyText(loads[i].name, stats[i].device_name, sizeof stats[i].device_name);
+    stats[i].inflight_bytes = loads[i].inflight_bytes;
+    stats[i].ewma_bandwidth_bps = loads[i].bytes_per_second;
+  }
+  *count = loads.size();
+  return 0;
 }
 
 int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,

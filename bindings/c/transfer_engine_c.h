@@ -64,6 +64,32 @@ struct buffer_entry {
 };
 typedef struct buffer_entry buffer_entry_t;
 
+struct nic_load_stat {
+  char device_name[64];
+  uint64_t inflight_bytes;
+  double ewma_bandwidth_bps; /* bytes per second */
+};
+typedef struct nic_load_stat nic_load_stat_t;
+
+/* Fragment i is lengths[i] bytes between local_buffer + local_offsets[i] and
+ * remote_base_offset + remote_offsets[i]. Railhop's C form of Mooncake's ScatterTransferRange. */
+struct scatter_range {
+  int opcode;
+  const char* remote_segment;
+  uint64_t remote_base_offset; /* address in the target's process */
+  uint64_t remote_size;
+  void* local_buffer;
+  uint64_t local_capacity;
+  size_t fragment_count; /* of each of the lists */
+  const size_t* local_offsets;
+  const size_t* remote_offsets;
+  const size_t* lengths;
+};
+typedef struct scatter_range scatter_range_t;
+
+/* Told of a batch: how it has ended, or STATUS_TIMEOUT when it is late and goes on. */
+typedef void (*batch_callback_t)(batch_id_t batch_id, int status, void* context);
+
 /* `metadata_conn_string`: P2PHANDSHAKE, http://host:port/path, etcd://host:port[;host:port].
  * `ip_or_host_name`, `rpc_port` and `auto_discover` count for nothing. NULL on failure. */
 transfer_engine_t createTransferEngine(const char* metadata_conn_string,
@@ -100,6 +126,16 @@ int submitTransfer(transfer_engine_t engine, batch_id_t batch_id, struct transfe
 int submitTransferWithNotify(transfer_engine_t engine, batch_id_t batch_id,
                              struct transfer_request* entries, size_t count,
                              notify_msg_t notify_msg);
+/* The fragments are the tasks of the batch, range by range; all are taken, or none. */
+int submitScatter(transfer_engine_t engine, batch_id_t batch_id, const scatter_range_t* ranges,
+                  size_t count);
+/* As submitScatter, in a batch of its own, and waits for its end. 0 once all is there. */
+int transferScatter(transfer_engine_t engine, const scatter_range_t* ranges, size_t count);
+/* Before the first submission of the batch: `callback` is called when all that was submitted has
+ * ended, on a thread of the engine, one at a time. It may free the batch and submit others, and
+ * must not destroy the engine. Once destroyTransferEngine has begun no callback starts. */
+int setBatchCallback(transfer_engine_t engine, batch_id_t batch_id, batch_callback_t callback,
+                     void* context);
 int getTransferStatus(transfer_engine_t engine, batch_id_t batch_id, size_t task_id,
                       struct transfer_status* status);
 int freeBatchID(transfer_engine_t engine, batch_id_t batch_id);
@@ -108,6 +144,10 @@ int freeBatchID(transfer_engine_t engine, batch_id_t batch_id);
 notify_msg_t* getNotifsFromEngine(transfer_engine_t engine, int* size);
 int freeNotifsMsgBuf(notify_msg_t* msg, int size);
 int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id, notify_msg_t notify_msg);
+
+/* `*count`: in, the room at `stats`; out, how many NICs there are, of which as many as have room
+ * are written. `stats` may be NULL if there is none. */
+int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t* stats, size_t* count);
 
 int enableGracefulShutdown(transfer_engine_t engine);
 /* Bytes written, without the 0 at the end: the links of the engine as text, or as JSON. */

@@ -37,6 +37,10 @@ void DefineTypes(py::module_& module) {
            py::arg("name"), py::arg("msg"))
       .def_readwrite("name", &Notification::name)
       .def_readwrite("msg", &Notification::message);
+  py::class_<NicLoad>(module, "NicLoadStat", "What one NIC has to do.")
+      .def_readonly("device_name", &NicLoad::name)
+      .def_readonly("inflight_bytes", &NicLoad::inflight_bytes)
+      .def_readonly("ewma_bandwidth_bps", &NicLoad::bytes_per_second, "Bytes per second.");
   py::class_<TransferEngine, std::shared_ptr<TransferEngine>>(module, "InnerTransferEngine",
                                                               "Opaque: what get_engine() gives.");
 }
@@ -186,10 +190,58 @@ void DefineTransfers(py::class_<PythonEngine>& engine) {
            py::arg("batch_ids"), "Waits for all of them and frees them. 0, or -1 if one failed.");
 }
 
+// Railhop's form of Mooncake's C++ scatter calls.
+void DefineScatter(py::class_<PythonEngine>& engine) {
+  const auto range = [](const std::string& target, PythonOpcode opcode, uintptr_t buffer,
+                        size_t capacity, uintptr_t peer, size_t peer_size, const Lengths& offsets,
+                        const Lengths& peer_offsets, const Lengths& lengths) {
+    return ScatterRange{
+        .opcode = ToOpcode(opcode),
+        .segment = target,
+        .remote_address = peer,
+        .remote_size = peer_size,
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): Python has addresses as numbers.
+        .local = reinterpret_cast<void*>(buffer),
+        .local_size = capacity,
+        .local_offsets = offsets,
+        .remote_offsets = peer_offsets,
+        .lengths = lengths};
+  };
+  engine
+      .def(
+          "transfer_scatter",
+          [range](PythonEngine& self, const std::string& target, PythonOpcode opcode,
+                  uintptr_t buffer, size_t capacity, uintptr_t peer, size_t peer_size,
+                  const Lengths& offsets, const Lengths& peer_offsets, const Lengths& lengths) {
+            return self.ScatterSync(range(target, opcode, buffer, capacity, peer, peer_size,
+                                          offsets, peer_offsets, lengths));
+          },
+          Released(), py::arg("target_hostname"), py::arg("opcode"), py::arg("buffer"),
+          py::arg("capacity"), py::arg("peer_buffer_address"), py::arg("peer_size"),
+          py::arg("offsets"), py::arg("peer_offsets"), py::arg("lengths"),
+          "Moves lengths[i] bytes between buffer + offsets[i] and peer_buffer_address + "
+          "peer_offsets[i], for all i. 0, or -1: then nothing was moved if a fragment does not lie "
+          "inside both buffers.")
+      .def(
+          "submit_scatter",
+          [range](PythonEngine& self, const std::string& target, PythonOpcode opcode,
+                  uintptr_t buffer, size_t capacity, uintptr_t peer, size_t peer_size,
+                  const Lengths& offsets, const Lengths& peer_offsets, const Lengths& lengths) {
+            return self.ScatterAsync(range(target, opcode, buffer, capacity, peer, peer_size,
+                                           offsets, peer_offsets, lengths));
+          },
+          Released(), py::arg("target_hostname"), py::arg("opcode"), py::arg("buffer"),
+          py::arg("capacity"), py::arg("peer_buffer_address"), py::arg("peer_size"),
+          py::arg("offsets"), py::arg("peer_offsets"), py::arg("lengths"),
+          "As transfer_scatter, without waiting. Batch id; 0: not submitted.");
+}
+
 void DefineWords(py::class_<PythonEngine>& engine) {
   engine
       .def("get_notifies", &PythonEngine::TakeNotifications, Released(),
            "The notifications that have arrived since the last call.")
+      .def("get_nic_load_stats", &PythonEngine::NicLoads, Released(),
+           "What each NIC of this engine has to do now.")
       .def("send_probe", &PythonEngine::Probe, Released(), py::arg("peer_server_name"),
            "0: the peer's engine answers; else an error.")
       .def(
@@ -213,5 +265,6 @@ PYBIND11_MODULE(engine, module) {
   railhop::DefineSetUp(engine);
   railhop::DefineMemory(engine);
   railhop::DefineTransfers(engine);
+  railhop::DefineScatter(engine);
   railhop::DefineWords(engine);
 }

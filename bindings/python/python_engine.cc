@@ -69,9 +69,8 @@ int PythonEngine::RpcPort() const {
   return port;
 }
 
-// Without RDMA devices there is nothing to have priority.
 std::string PythonEngine::LocalTopology(const std::optional<std::string>&) const {
-  return "{}";
+  return engine_ == nullptr ? "{}" : engine_->Topology();
 }
 
 // --- Memory
@@ -213,6 +212,11 @@ int PythonEngine::TransferSync(const std::string& target, const Addresses& buffe
                                const Notification* notify) {
   std::vector<TransferTask> tasks;
   if (!MakeTasks(target, buffers, peers, lengths, opcode, &tasks)) return -1;
+  return Run(target, tasks, notify);
+}
+
+int PythonEngine::Run(const std::string& target, const std::vector<TransferTask>& tasks,
+                      const Notification* notify) {
   const BatchHandle batch = Start(tasks);
   if (batch == 0) return -1;
   const TransferState state = Finish(batch);
@@ -246,6 +250,29 @@ BatchHandle PythonEngine::TransferAsync(const std::string& target, const Address
                                         Opcode opcode) {
   std::vector<TransferTask> tasks;
   return MakeTasks(target, buffers, peers, lengths, opcode, &tasks) ? Start(tasks) : 0;
+}
+
+bool PythonEngine::MakeFragments(const ScatterRange& range, std::vector<TransferTask>* tasks) {
+  if (engine_ == nullptr) return false;
+  const SegmentHandle segment = engine_->OpenSegment(range.segment);
+  std::string error = TransferEngine::last_error();
+  if (segment != kNoSegment && AppendFragments(range, segment, tasks, &error)) return true;
+  Log(LogLevel::kWarning, fmt::format("scatter with {}: {}", range.segment, error));
+  return false;
+}
+
+int PythonEngine::ScatterSync(const ScatterRange& range) {
+  std::vector<TransferTask> tasks;
+  return MakeFragments(range, &tasks) ? Run(range.segment, tasks, nullptr) : -1;
+}
+
+BatchHandle PythonEngine::ScatterAsync(const ScatterRange& range) {
+  std::vector<TransferTask> tasks;
+  return MakeFragments(range, &tasks) ? Start(tasks) : 0;
+}
+
+std::vector<NicLoad> PythonEngine::NicLoads() const {
+  return engine_ == nullptr ? std::vector<NicLoad>{} : engine_->NicLoads();
 }
 
 int PythonEngine::CheckStatus(BatchHandle batch) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/engine/scatter.h"
 #include "transport/engine/transfer_engine.h"
 
 namespace railhop {
@@ -49,6 +50,11 @@ class PythonEngine {
   // there.
   int TransferSync(const std::string& target, const Addresses& buffers, const Addresses& peers,
                    const Lengths& lengths, Opcode opcode, const Notification* notify);
+  // Fragments of one local and one remote buffer, as ScatterRange. As TransferSync, and
+  // TransferAsync.
+  int ScatterSync(const ScatterRange& range);
+  BatchHandle ScatterAsync(const ScatterRange& range);
+  std::vector<NicLoad> NicLoads() const;
   // A batch id; 0: not submitted.
   BatchHandle TransferAsync(const std::string& target, const Addresses& buffers,
                             const Addresses& peers, const Lengths& lengths, Opcode opcode);
@@ -61,6 +67,9 @@ class PythonEngine {
  private:
   bool MakeTasks(const std::string& target, const Addresses& buffers, const Addresses& peers,
                  const Lengths& lengths, Opcode opcode, std::vector<TransferTask>* tasks);
+  bool MakeFragments(const ScatterRange& range, std::vector<TransferTask>* tasks);
+  int Run(const std::string& target, const std::vector<TransferTask>& tasks,
+          const Notification* notify);
   BatchHandle Start(const std::vector<TransferTask>& tasks);
   TransferState Finish(BatchHandle batch);
   void SayWhatMayStillBeWritten(const std::string& target, const std::vector<TransferTask>& tasks);

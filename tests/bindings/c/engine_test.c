@@ -1,5 +1,6 @@
 /* The C interface as a C program uses it: two processes, an engine in each. The parent moves bytes
  * into the child's memory and out of it, and looks at every code; the child judges what arrived. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +143,91 @@ static void check_read(transfer_engine_t engine, segment_id_t target, unsigned c
   CHECK(memcmp(memory, back, kBytes / 2) == 0);
 }
 
+/* What the callback was told; it frees its batch. */
+struct told {
+  transfer_engine_t engine;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  int calls;
+  int status;
+  int freed;
+};
+
+static void on_end(batch_id_t batch, int status, void* context) {
+  struct told* told = context;
+  const int freed = freeBatchID(told->engine, batch);
+  pthread_mutex_lock(&told->mutex);
+  ++told->calls;
+  told->status = status;
+  told->freed = freed;
+  pthread_cond_signal(&told->changed);
+  pthread_mutex_unlock(&told->mutex);
+}
+
+static void check_callback(transfer_engine_t engine, segment_id_t target, unsigned char* memory,
+                           uint64_t address) {
+  struct told told = {
+      .engine = engine, .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+  const batch_id_t batch = allocateBatchID(engine, 1);
+  CHECK(setBatchCallback(engine, batch, NULL, NULL) == 1);
+  CHECK(setBatchCallback(engine, batch, on_end, &told) == 0);
+  struct transfer_request write = make_request(OPCODE_WRITE, target, memory, address, 4096);
+  CHECK(submitTransfer(engine, batch, &write, 1) == 0);
+  pthread_mutex_lock(&told.mutex);
+  while (told.calls == 0) pthread_cond_wait(&told.changed, &told.mutex);
+  pthread_mutex_unlock(&told.mutex);
+  CHECK(told.status == STATUS_COMPLETED && told.freed == 0);
+  CHECK(setBatchCallback(engine, batch, on_end, &told) == 1); /* it is gone */
+}
+
+static void check_scatter(transfer_engine_t engine, const char* name, unsigned char* memory,
+                          uint64_t address) {
+  unsigned char* const back = memory + kBytes / 2;
+  /* Apart by the pattern's period, so that the target's bytes stay what they are. */
+  const size_t local[3] = {0, 356, 50};
+  const size_t remote[3] = {512, 100, 1000};
+  const size_t lengths[3] = {10, 20, 0};
+  scatter_range_t range = {.opcode = OPCODE_WRITE,
+                           .remote_segment = name,
+                           .remote_base_offset = address,
+                           .remote_size = 1000,
+                           .local_buffer = memory,
+                           .local_capacity = 376,
+                           .fragment_count = 3,
+                           .local_offsets = local,
+                           .remote_offsets = remote,
+                           .lengths = lengths};
+  CHECK(transferScatter(engine, &range, 1) == 0);
+  range.opcode = OPCODE_READ;
+  range.local_buffer = back;
+  const batch_id_t batch = allocateBatchID(engine, 3);
+  CHECK(submitScatter(engine, batch, &range, 1) == 0);
+  for (size_t task = 0; task < 3; ++task) {
+    CHECK(end_of(engine, batch, task).status == STATUS_COMPLETED);
+  }
+  CHECK(freeBatchID(engine, batch) == 0);
+  CHECK(memcmp(memory, back, 10) == 0 && memcmp(memory + 356, back + 356, 20) == 0);
+  range.local_capacity = 375; /* a byte less than the fragments need */
+  CHECK(transferScatter(engine, &range, 1) == 1);
+  range.local_capacity = 376;
+  range.opcode = 9;
+  CHECK(transferScatter(engine, &range, 1) == 1);
+  range.opcode = OPCODE_READ;
+  range.remote_segment = "127.0.0.1:1";
+  CHECK(transferScatter(engine, &range, 1) != 0);
+}
+
+static void check_loads(transfer_engine_t engine) {
+  size_t count = 0;
+  CHECK(getNicLoadStats(engine, NULL, &count) == 0);
+  CHECK(count == 1);
+  nic_load_stat_t stats[2];
+  count = 2;
+  CHECK(getNicLoadStats(engine, stats, &count) == 0);
+  CHECK(count == 1 && strcmp(stats[0].device_name, "tcp0") == 0);
+  CHECK(stats[0].inflight_bytes == 0); /* all batches have ended */
+}
+
 static void move_bytes(const struct Hello* hello) {
   transfer_engine_t engine = make_engine();
   check_registration(engine);
@@ -162,6 +248,9 @@ static void move_bytes(const struct Hello* hello) {
 
   check_batches(engine, target, memory, hello->address);
   check_read(engine, target, memory, hello->address);
+  check_callback(engine, target, memory, hello->address);
+  check_scatter(engine, hello->name, memory, hello->address);
+  check_loads(engine);
   notify_msg_t note = {"alone", NULL};
   CHECK(genNotifyInEngine(engine, (uint64_t)target, note) == 0);
   CHECK(genNotifyInEngine(engine, 77, note) == 1);

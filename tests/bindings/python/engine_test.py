@@ -124,6 +124,11 @@ class SetUpTest(unittest.TestCase):
                         engine.batch_transfer_async(*lists, TransferOpcode.Write),
                         engine.get_first_buffer_address("127.0.0.1:1"), engine.get_engine_ptr()):
             self.assertEqual(nothing, 0)
+        scatter = ("127.0.0.1:1", TransferOpcode.Write, memory.address, 64, memory.address, 64,
+                   [0], [0], [64])
+        self.assertEqual(engine.transfer_scatter(*scatter), -1)
+        self.assertEqual(engine.submit_scatter(*scatter), 0)
+        self.assertEqual(engine.get_nic_load_stats(), [])
         self.assertEqual(engine.get_notifies(), [])
         self.assertIsNone(engine.get_engine())
 
@@ -313,6 +318,55 @@ class TransferTest(unittest.TestCase):
                                                                [size] * count), 0)
         words = memoryview(source.bytes).cast("B", (count, size)).tolist()
         self.assertEqual(memoryview(sink.bytes).cast("B", (count, size)).tolist(), words[::-1])
+
+
+class ScatterTest(unittest.TestCase):
+    def setUp(self):
+        self.engine, self.target = make_engine(), make_engine()
+        self.source, self.sink = Memory(4096), Memory(4096)
+        self.source.bytes[:] = os.urandom(4096)
+        self.assertEqual(self.engine.register_memory(self.source.address, 4096), 0)
+        self.assertEqual(self.target.register_memory(self.sink.address, 4096), 0)
+        self.range = {"target_hostname": f"127.0.0.1:{self.target.get_rpc_port()}",
+                      "buffer": self.source.address, "capacity": 4096,
+                      "peer_buffer_address": self.sink.address, "peer_size": 4096,
+                      "offsets": [0, 100, 4000], "peer_offsets": [1000, 4000, 0],
+                      "lengths": [50, 96, 96]}
+
+    def check(self):
+        for i in range(3):
+            here, there = self.range["offsets"][i], self.range["peer_offsets"][i]
+            length = self.range["lengths"][i]
+            self.assertEqual(self.sink.bytes[there:there + length],
+                             self.source.bytes[here:here + length])
+
+    def test_write_and_read(self):
+        self.assertEqual(self.engine.transfer_scatter(opcode=TransferOpcode.Write, **self.range), 0)
+        self.check()
+        self.assertEqual(self.sink.bytes[2000:3000], bytes(1000), "nothing else was written")
+        self.sink.bytes[:] = os.urandom(4096)
+        batch = self.engine.submit_scatter(opcode=TransferOpcode.Read, **self.range)
+        self.assertNotEqual(batch, 0)
+        self.assertEqual(self.engine.get_batch_transfer_status([batch]), 0)
+        self.check()
+
+    def test_bad_ranges(self):
+        for bad in ({"capacity": 4095}, {"peer_size": 4095}, {"lengths": [50, 96]},
+                    {"peer_offsets": [1000, 4001, 0]}, {"target_hostname": "127.0.0.1:1"}):
+            with self.subTest(bad):
+                arguments = self.range | bad
+                self.assertEqual(
+                    self.engine.transfer_scatter(opcode=TransferOpcode.Write, **arguments), -1)
+                self.assertEqual(
+                    self.engine.submit_scatter(opcode=TransferOpcode.Write, **arguments), 0)
+        self.assertEqual(self.sink.bytes, bytes(4096))
+
+    def test_nic_load_stats(self):
+        self.assertEqual(self.engine.transfer_scatter(opcode=TransferOpcode.Write, **self.range), 0)
+        stats = self.engine.get_nic_load_stats()
+        self.assertEqual([nic.device_name for nic in stats], ["tcp0"])
+        self.assertEqual(stats[0].inflight_bytes, 0)
+        self.assertGreaterEqual(stats[0].ewma_bandwidth_bps, 0)
 
 
 class GilTest(unittest.TestCase):
