@@ -51,7 +51,7 @@ class RelayPostActor : public Actor, public Poller {
     std::byte* arena = nullptr;
     std::vector<uint32_t> arena_lkeys;  // per NIC
     std::vector<Nic*> nics;             // with send queues of 2 requests or more
-    SliceSize slice;
+    SliceSize slice = {};
     uint64_t inflight_bytes = 4 * kSlotBytes;
     // A piece that waits longer is refused; an endpoint on which nothing ends for so long is
     // reported.

@@ -54,7 +54,7 @@ class SubmitActor : public Actor, private Poller {
   struct Options {
     RoutePlanner::Options routes;
     uint32_t nic_count = 1;
-    SliceSize slice;                        // what a request is dealt out in over several NICs
+    SliceSize slice = {};                   // what a request is dealt out in over several NICs
     uint32_t slice_attempts = 1;            // of a direct slice, the first one included
     uint64_t efficient_bytes = 128 * 1024;  // CopyEngine::efficient_bytes
     uint64_t max_piece_bytes = kSlotBytes;
