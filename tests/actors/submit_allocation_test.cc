@@ -48,6 +48,7 @@ class QuietWorld {
                               .rkey = 1,
                               .rails = {"rail1"},
                               .own_nics = {}});
+    route_.endpoints = {1};
     submit_.OnTargetReady({.route = &route_, .token = kNoToken});
     lane_ = TestRelays::Get().Map(0, 0);
     submit_.OnLaneReady({.mapping = lane_.get(), .next_sequence = 2, .lane = 0});
