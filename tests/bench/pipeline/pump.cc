@@ -153,7 +153,7 @@ void Pump::Post(uint32_t lane, const LanePiece& piece) {
   inbound.pieces[piece.slot()] = piece;
   inbound.reader->BeginPost(piece);
   std::byte* const bytes = member_->arena().base() + SlotOffset(lane, piece.slot());
-  RequestCutter cutter(route_, bytes, descriptor_->plan(), kSliceBytes);
+  RequestCutter cutter(route_, bytes, descriptor_->plan(), {.bytes = kSliceBytes});
   for (bool last = false; !last;) {
     const CutRequest cut = cutter.Next();
     last = cut.last;
