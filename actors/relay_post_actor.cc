@@ -72,11 +72,12 @@ size_t RelayPostActor::Poll(uint64_t now) {
   }
   if (unasked_ != 0) work += AskForSessions();
   if (waiting != 0 && inflight_bytes_ < options_.inflight_bytes) {
-    rounds_.Run([&](size_t source) { return (waiting >> source & 1) == 0 ? 0 : NextItem(source); },
-                [&](size_t source) {
-                  return source == kDirectLane ? ServeSlice(now)
-                                               : ServePiece(static_cast<uint32_t>(source), now);
-                });
+    rounds_.Run(
+        waiting, [this](size_t source) { return NextItem(source); },
+        [&](size_t source) {
+          return source == kDirectLane ? ServeSlice(now)
+                                       : ServePiece(static_cast<uint32_t>(source), now);
+        });
   }
   for (uint32_t lane = 0; condemned_ != 0 && lane < kLaneCount; ++lane) {
     work += RefuseCondemned(lane);

@@ -15,16 +15,19 @@ constexpr uint64_t kQuantum = 1000;
 class DeficitRoundRobinTest : public testing::Test {
  protected:
   void Run(uint64_t budget) {
-    rounds_.Run([&](size_t source) { return items_[source].empty() ? 0 : items_[source].front(); },
-                [&](size_t source) {
-                  const uint64_t bytes = items_[source].front();
-                  if (bytes > budget) return Served::kNoRoom;
-                  budget -= bytes;
-                  sent_[source] += bytes;
-                  order_.push_back(source);
-                  items_[source].pop_front();
-                  return Served::kSent;
-                });
+    uint32_t sources = 0;
+    for (size_t i = 0; i < items_.size(); ++i) sources |= uint32_t{!items_[i].empty()} << i;
+    rounds_.Run(
+        sources, [&](size_t source) { return items_[source].empty() ? 0 : items_[source].front(); },
+        [&](size_t source) {
+          const uint64_t bytes = items_[source].front();
+          if (bytes > budget) return Served::kNoRoom;
+          budget -= bytes;
+          sent_[source] += bytes;
+          order_.push_back(source);
+          items_[source].pop_front();
+          return Served::kSent;
+        });
   }
 
   DeficitRoundRobin<3> rounds_{kQuantum};
@@ -81,26 +84,46 @@ TEST(DeficitRoundRobin, DroppedItemsCostNothing) {
   DeficitRoundRobin<2> rounds(kQuantum);
   int left = 10;
   uint64_t sent = 0;
-  rounds.Run([&](size_t source) { return source == 0 && left != 0 ? 900u : 0u; },
-             [&](size_t) {
-               if (--left % 2 == 0) return Served::kDropped;
-               sent += 900;
-               return Served::kSent;
-             });
+  rounds.Run(
+      0b11, [&](size_t source) { return source == 0 && left != 0 ? 900u : 0u; },
+      [&](size_t) {
+        if (--left % 2 == 0) return Served::kDropped;
+        sent += 900;
+        return Served::kSent;
+      });
   EXPECT_EQ(left, 0);
   EXPECT_EQ(sent, 5 * 900u);
+}
+
+TEST(DeficitRoundRobin, SourcesThatAreNotNamedAreNotAsked) {
+  DeficitRoundRobin<8> rounds(kQuantum);
+  std::vector<size_t> asked;
+  uint32_t left = 0b0010'0100;
+  rounds.Run(
+      left,
+      [&](size_t source) {
+        asked.push_back(source);
+        return (left >> source & 1) != 0 ? 10u : 0u;
+      },
+      [&](size_t source) {
+        left &= ~(1u << source);
+        return Served::kSent;
+      });
+  EXPECT_EQ(left, 0u);
+  for (const size_t source : asked) EXPECT_TRUE(source == 2 || source == 5) << source;
 }
 
 TEST(DeficitRoundRobin, AsksAgainAfterEachItem) {
   // Sending of source 0 takes away what source 1 had.
   DeficitRoundRobin<2> rounds(kQuantum);
   bool sent = false;
-  rounds.Run([&](size_t) { return sent ? 0u : 10u; },
-             [&](size_t source) {
-               EXPECT_EQ(source, 0u);
-               sent = true;
-               return Served::kSent;
-             });
+  rounds.Run(
+      0b11, [&](size_t) { return sent ? 0u : 10u; },
+      [&](size_t source) {
+        EXPECT_EQ(source, 0u);
+        sent = true;
+        return Served::kSent;
+      });
   EXPECT_TRUE(sent);
 }
 
