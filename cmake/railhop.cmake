@@ -50,7 +50,7 @@ endfunction()
 # headers_alone is part of what ./dev test builds, and of no other build.
 function(railhop_check_headers)
   file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
-    runtime/*.h transport/*.h actors/*.h tools/*.h tests/*.h)
+    runtime/*.h transport/*.h actors/*.h bindings/*.h tools/*.h tests/*.h)
   set(sources)
   foreach(header IN LISTS headers)
     string(REPLACE "/" "_" flat ${header})
@@ -60,5 +60,6 @@ function(railhop_check_headers)
   endforeach()
   add_library(headers_alone OBJECT EXCLUDE_FROM_ALL ${sources})
   target_compile_options(headers_alone PRIVATE -O0 -g0)
-  target_link_libraries(headers_alone PRIVATE railhop_options railhop_actors GTest::gmock)
+  target_link_libraries(headers_alone PRIVATE railhop_options railhop_actors GTest::gmock
+    pybind11::module)
 endfunction()

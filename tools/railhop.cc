@@ -13,7 +13,12 @@ int main(int argc, char** argv) {
   std::function<int()> run;
   railhop::AddDemoCommands(app, &run);
   railhop::AddEnvironmentCommand(app, &run);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // 0 for --help; else that the command line was wrong, as shells say it.
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   try {
     return run();
   } catch (const std::bad_alloc&) {

@@ -285,6 +285,36 @@ class DemoTest(unittest.TestCase):
         self.assert_fails_saying(self.run_demo(env={"MC_PXN_RAIL_MAP": '["sim0"]'}),
                                  "MC_PXN_RAIL_MAP")
 
+    def test_a_rail_map_that_its_own_nics_do_not_fit_is_refused(self):
+        self.assert_fails_saying(self.run_demo(env={"MC_PXN_RAIL_MAP": '{"sim0": "sim1"}'}),
+                                 "MC_PXN_RAIL_MAP", "sim0", "sim1")
+        config = self.write("map.textproto", 'pxn { rail_map: "{\\"sim1\\": \\"east\\"}" }')
+        self.assert_fails_saying(self.run_demo("--config", config), "rail_map", "sim1", "east")
+
+    def test_a_demo_that_relays_nothing_fails_and_says_why(self):
+        config = self.write("host.textproto", "host_staging: false")
+        self.assert_fails_saying(self.run_demo("--config", config),
+                                 "nothing was relayed", "source not in staging memory")
+
+    def test_a_batch_that_is_not_relayed_has_no_relayed_rate(self):
+        config = self.write("small.textproto", "pxn { min_relay_bytes: 100000 }")
+        results = pathlib.Path(self.folder.name, "results.json")
+        done = self.run_demo("--config", config, "--json", str(results))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"small/state +5 +8\.8 kB +1 +- +[0-9.]+ +- +0 ")
+        lines = [json.loads(line) for line in results.read_text().splitlines()]
+        state, kv = [line for line in lines if line["name"] == "demo.relay_ratio"]
+        self.assertEqual((state["value"], state["ratio"], state["relayed_share"]), (None, None, 0))
+        self.assertGreater(kv["ratio"], 0)
+
+    def test_results_of_a_failed_run_say_so_and_hold_nothing_older(self):
+        results = pathlib.Path(self.write("results.json", '{"old": 1}\n'))
+        done = self.run_demo("--json", str(results), env={"MC_PXN_GROUP_ID": "a/b"})
+        self.assertEqual(done.returncode, 1)
+        line, = [json.loads(line) for line in results.read_text().splitlines()]
+        self.assertEqual(line["name"], "demo.error")
+        self.assertIn("MC_PXN_GROUP_ID", line["error"])
+
     def test_names_bytes_needed_and_free_when_shared_memory_is_small(self):
         mount = "mount -t tmpfs -o size=4m tmpfs /dev/shm && exec \"$@\""
         prefix = ("unshare", "--mount", "--map-root-user", "sh", "-c", mount, "sh")
@@ -319,7 +349,7 @@ class DemoTest(unittest.TestCase):
         self.assertRegex(errors, name)
 
     def test_says_that_the_target_died(self):
-        self.kill_and_expect("demo-target", 1, r"target|decode-0")
+        self.kill_and_expect("demo-target", 1, r"the process target was killed by signal 9")
 
     def test_says_that_a_rank_died(self):
         self.kill_and_expect("demo-rank", 2, r"rank \d")
@@ -344,8 +374,13 @@ class DemoTest(unittest.TestCase):
             with self.subTest(arguments=arguments):
                 self.assert_fails_saying(self.run_demo(*arguments), arguments[1].strip("/"))
 
+    def test_a_command_line_that_is_wrong_ends_with_2(self):
+        for arguments in (("--ranks", "0"), ("--json", ""), ("--batches", ""), ("--unknown",)):
+            with self.subTest(arguments=arguments):
+                self.assertEqual(self.run_demo(*arguments).returncode, 2)
+
     def test_a_folder_is_no_batch_file(self):
-        self.assert_fails_saying(self.run_demo(batches="/tmp"), "/tmp")
+        self.assert_fails_saying(self.run_demo(batches="/tmp"), "/tmp", "folder")
 
     def test_children_end_with_their_parent(self):
         process, ranks = self.start_and_find("demo-rank", 2)

@@ -87,6 +87,17 @@ absl::Status ChildProcess::Died() {
   return absl::UnavailableError(fmt::format("the process {} {}", name_, HowItEnded(status)));
 }
 
+std::string ChildProcess::HowItDied() const {
+  siginfo_t info{};
+  // Looked at, not taken: Died() or Finish() still find it.
+  const int looked = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+  if (pid_ <= 0 || looked != 0 || info.si_pid == 0) return "";
+  if (info.si_code == CLD_EXITED) {
+    return fmt::format("; the process {} exited with code {}", name_, info.si_status);
+  }
+  return fmt::format("; the process {} was killed by signal {}", name_, info.si_status);
+}
+
 absl::Status ChildProcess::Send(const nlohmann::json& request) {
   const std::string line = request.dump() + "\n";
   size_t sent = 0;
@@ -111,7 +122,9 @@ absl::StatusOr<nlohmann::json> ChildProcess::Receive(std::chrono::milliseconds t
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) {
       return absl::DeadlineExceededError(
-          fmt::format("the process {} did not answer within {} ms", name_, timeout.count()));
+          fmt::format("the process {} did not answer within {} s; if this machine is busy, try "
+                      "again, with fewer --ranks or smaller --batches",
+                      name_, std::chrono::duration_cast<std::chrono::seconds>(timeout).count()));
     }
     char bytes[65536];
     const ssize_t got = read(from_child_, bytes, sizeof(bytes));

@@ -33,6 +33,8 @@ class ChildProcess {
   absl::StatusOr<nlohmann::json> Receive(std::chrono::milliseconds timeout);
   absl::StatusOr<nlohmann::json> Ask(const nlohmann::json& request,
                                      std::chrono::milliseconds timeout);
+  // "; the process NAME was killed by signal 9", say, or nothing if it lives.
+  std::string HowItDied() const;
   // Closes its standard input, which ends it, and waits; kills it after `timeout`.
   absl::Status Finish(std::chrono::milliseconds timeout);
 

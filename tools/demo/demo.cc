@@ -26,13 +26,14 @@ using nlohmann::json;
 using std::chrono::seconds;
 
 constexpr const char* kTargetName = "decode-0";
-constexpr seconds kSetUp{60};
+constexpr seconds kSetUp{180};  // of a process, which touches all of its memory
+constexpr seconds kAttach{60};
 constexpr seconds kReply{60};
 constexpr size_t kTracedPieces = 20'000;  // a file of some 30 MB
 
-// The results have to be written in the end: found out before the work.
+// The results have to be written in the end: found out before the work. Those of a run before go.
 absl::Status CheckWritable(const std::string& path, const char* option) {
-  if (path.empty() || std::ofstream(path, std::ios::app)) return absl::OkStatus();
+  if (path.empty() || std::ofstream(path)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       fmt::format("the file {} cannot be written; give another with {}", path, option));
 }
@@ -150,8 +151,12 @@ class Demo {
     for (const ChildProcess& rank : ranks_) pids.push_back(rank.pid());
     report_.pieces =
         std::make_unique<PieceReport>(std::move(pids), options_.trace.empty() ? 0 : kTracedPieces);
+    // A rank waits for lanes to the others: it is told to once they all are there.
+    if (absl::Status ready = AskAll({{"command", "ready"}}, kSetUp).status(); !ready.ok()) {
+      return ready;
+    }
     progress_.Show("attaching the lanes ...");
-    return AskAll({{"command", "attach"}}, kSetUp).status();
+    return AskAll({{"command", "attach"}, {"timeout_s", kAttach.count()}}, 2 * kAttach).status();
   }
 
   // Each batch kind in turn: relayed and direct, the order changing from round to round.
@@ -215,9 +220,9 @@ class Demo {
           fmt::format("batch {} of rank {}, {}", batch.name, rank, relayed ? "relayed" : "direct");
       if (replies[rank]["state"] != "COMPLETED") {
         return absl::InternalError(fmt::format(
-            "{}: {} ({}), {} of {} bytes arrived", what, replies[rank]["state"].get<std::string>(),
-            replies[rank]["reason"].get<std::string>(), replies[rank]["bytes"].get<uint64_t>(),
-            batch.total));
+            "{}: {} ({}), {} of {} bytes arrived{}", what,
+            replies[rank]["state"].get<std::string>(), replies[rank]["reason"].get<std::string>(),
+            replies[rank]["bytes"].get<uint64_t>(), batch.total, target_[0].HowItDied()));
       }
       absl::StatusOr<json> checked = target_[0].Ask(
           {{"command", "check"}, {"area", rank}, {"bytes", batch.total}, {"seed", SeedOf(rank)}},
@@ -245,11 +250,29 @@ class Demo {
     absl::StatusOr<std::vector<json>> stats = AskAll({{"command", "stats"}}, kReply);
     if (!stats.ok()) return stats.status();
     report_.rank_stats = *std::move(stats);
+    if (absl::Status relayed = CheckRelayed(); !relayed.ok()) return relayed;
     progress_.Show("stopping ...");
     absl::Status status;
     for (ChildProcess& rank : ranks_) status.Update(rank.Finish(kSetUp));
     status.Update(target_[0].Finish(kSetUp));
     return status;
+  }
+
+  // A demo of relaying that relayed nothing has failed, whatever else went well.
+  absl::Status CheckRelayed() const {
+    std::string reasons;
+    for (const json& stats : report_.rank_stats) {
+      if (stats["bytes_relayed"] != 0) return absl::OkStatus();
+      for (const auto& [reason, count] : stats["fallbacks"].items()) {
+        if (reasons.find(reason) == std::string::npos) {
+          reasons += (reasons.empty() ? "" : ", ") + reason;
+        }
+      }
+    }
+    return absl::FailedPreconditionError(
+        fmt::format("nothing was relayed, everything went direct: {}; see docs/degrade.md, and "
+                    "`host_staging` and `pxn` in the config",
+                    reasons));
   }
 
   absl::StatusOr<std::vector<json>> AskAll(const json& request, std::chrono::milliseconds timeout) {
@@ -335,6 +358,11 @@ int RunDemo(const DemoOptions& options) {
   }
   if (!status.ok()) {
     std::cerr << "railhop demo: " << status.message() << "\n";
+    if (!options.json.empty()) {
+      std::ofstream(options.json) << json{{"name", "demo.error"},
+                                          {"error", std::string(status.message())}}
+                                  << "\n";
+    }
     return InterruptedBy() != 0 ? 128 + InterruptedBy() : 1;
   }
   PrintTables(report, std::cout);
@@ -363,6 +391,10 @@ int RunDemo(const DemoOptions& options) {
 }
 
 namespace {
+
+const CLI::Validator is_file_name(
+    [](const std::string& text) { return text.empty() ? "a file name is missing" : std::string(); },
+    "FILE");
 
 // "nan" passes every comparison of a range.
 const CLI::Validator is_number(
@@ -394,7 +426,7 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
       ->check(is_number);
   demo->add_option("--batches", options->batches,
                    "File of batches to replay (default: an inference server's, see tests/data/)")
-      ->capture_default_str();
+      ->check(is_file_name);
   demo->add_option("--config", options->config,
                    "Text config that every rank starts from; its name, NICs, directories\n"
                    "and group are replaced by the demo's own")
@@ -403,13 +435,15 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
       ->check(CLI::Range(0.0, 86400.0))
       ->check(is_number)
       ->capture_default_str();
-  demo->add_option("--json", options->json, "File for the results as JSON lines");
+  demo->add_option("--json", options->json, "File for the results as JSON lines")
+      ->check(is_file_name);
   demo->add_option(
-      "--trace", options->trace,
-      fmt::format("File for a trace in Chrome's format, for ui.perfetto.dev: the stages "
-                  "of the first\n{} relayed pieces. Every piece and message is then "
-                  "recorded, which costs some time",
-                  kTracedPieces));
+          "--trace", options->trace,
+          fmt::format("File for a trace in Chrome's format, for ui.perfetto.dev: the stages "
+                      "of the first\n{} relayed pieces. Every piece and message is then "
+                      "recorded, which costs some time",
+                      kTracedPieces))
+      ->check(is_file_name);
   demo->callback([=] { *run = [options] { return RunDemo(*options); }; });
 
   auto target_options = std::make_shared<TargetOptions>();

@@ -73,10 +73,11 @@ class PieceReport {
     double reactor_busy = -1;  // all actors of the reactor together; -1: nothing is known
   };
   struct LongestStage {
-    uint32_t rank = 0;
     uint32_t interval = 0;
     double mean_us = 0;  // 0: nothing was recorded
     double in_slot_us = 0;
+    uint32_t rank = 0;  // that takes longest for it
+    double rank_us = 0;
   };
 
   void AddPiece(const TracedPiece& piece);

@@ -58,6 +58,22 @@ absl::Status ReadBase(const RankConfigFacts& facts, proto::RankConfig* config) {
   return CheckBase(facts, *content, *config);
 }
 
+// Ranks look for each other by the names of their NICs.
+absl::Status CheckRails(const std::string& text) {
+  RankConfig config;
+  std::string error;
+  // What else is wrong, the rank says when it is made.
+  if (!LoadRankConfig(text, "demo", std::getenv, &config, &error)) return absl::OkStatus();
+  for (const NicConfig& nic : config.nics) {
+    if (nic.rail == nic.name) continue;
+    return absl::InvalidArgumentError(fmt::format(
+        "a rail map puts the demo's NIC {0} on rail \"{1}\", but its NICs are rails of their own; "
+        "leave `rail_map` out of the config, or unset MC_PXN_RAIL_MAP",
+        nic.name, nic.rail));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string NicName(uint32_t number) {
@@ -99,6 +115,7 @@ absl::StatusOr<std::string> MakeRankConfig(const RankConfigFacts& facts) {
   }
   std::string text;
   google::protobuf::TextFormat::PrintToString(config, &text);
+  if (absl::Status rails = CheckRails(text); !rails.ok()) return rails;
   return text;
 }
 

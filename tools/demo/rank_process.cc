@@ -1,5 +1,6 @@
 // One rank of the demo: a rank that relays, and beside it one that never does, on a NIC of the same
 // kind; both send the same source.
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -18,8 +19,6 @@ namespace railhop {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::chrono::seconds kAttachTimeout{20};
 
 double CpuSeconds() {
   rusage usage{};
@@ -91,7 +90,8 @@ class DemoRank {
 
   json Handle(const json& request) {
     const auto command = request["command"].get<std::string>();
-    if (command == "attach") return Attach();
+    if (command == "ready") return json::object();
+    if (command == "attach") return Attach(std::chrono::seconds(request["timeout_s"]));
     if (command == "fill") {
       FillPattern(source_.first(request["bytes"].get<size_t>()), request["seed"].get<uint64_t>());
       return json::object();
@@ -107,14 +107,16 @@ class DemoRank {
     SegmentId target = 0;
   };
 
-  json Attach() {
+  json Attach(std::chrono::seconds timeout) {
     if (const std::string reason = relayed_.rank->pxn_off_reason(); !reason.empty()) {
       return {{"error", "PXN is off: " + reason}};
     }
     std::istringstream rails(wanted_rails_);
     for (std::string rail; std::getline(rails, rail, ',');) {
-      if (!relayed_.rank->WaitForRelay(rail, kAttachTimeout)) {
-        return {{"error", "no lane to a peer on " + rail + " within 20 s"}};
+      if (!relayed_.rank->WaitForRelay(rail, timeout)) {
+        return {{"error", fmt::format("no lane to the rank on rail {} within {} s; if this machine "
+                                      "is busy, try again or with fewer --ranks",
+                                      rail, timeout.count())}};
       }
     }
     return json::object();

@@ -43,12 +43,16 @@ void PrintKinds(const DemoReport& report, std::ostream& out) {
                      "requests", "bytes", "runs", "relayed GB/s", "direct GB/s", "ratio",
                      "relayed %", "CPU s/GB rel/dir");
   for (const DemoKind& kind : report.kinds) {
+    const double share = MedianOf(kind.relayed, &DemoRun::relayed_share);
+    const auto if_relayed = [share](const char* format, double value) {
+      return share == 0 ? "-" : fmt::format(fmt::runtime(format), value);
+    };
     out << fmt::format(
-        "{:<12} {:>8} {:>10} {:>6} {:>13.4f} {:>12.4f} {:>7.3f} {:>9.0f} {:>8.2f}/{:<7.2f}\n",
+        "{:<12} {:>8} {:>10} {:>6} {:>13} {:>12.4f} {:>7} {:>9.0f} {:>8.2f}/{:<7.2f}\n",
         kind.batch.name, kind.batch.lengths.size(), Size(kind.batch.total), kind.relayed.size(),
-        MedianOf(kind.relayed, &DemoRun::gb_per_s), MedianOf(kind.direct, &DemoRun::gb_per_s),
-        MedianRatio(kind), 100 * MedianOf(kind.relayed, &DemoRun::relayed_share),
-        MedianOf(kind.relayed, &DemoRun::cpu_s_per_gb),
+        if_relayed("{:.4f}", MedianOf(kind.relayed, &DemoRun::gb_per_s)),
+        MedianOf(kind.direct, &DemoRun::gb_per_s), if_relayed("{:.3f}", MedianRatio(kind)),
+        100 * share, MedianOf(kind.relayed, &DemoRun::cpu_s_per_gb),
         MedianOf(kind.direct, &DemoRun::cpu_s_per_gb));
   }
 }
@@ -116,12 +120,18 @@ void WriteJsonLines(const DemoReport& report, std::ostream& out) {
               {"layout", report.layout},
               {"includes", json::array()}}
       << "\n";
+  out << json{{"name", "demo.checked"},
+              {"value", report.checked_bytes},
+              {"unit", "bytes compared at the target, all right"}}
+      << "\n";
   for (const DemoKind& kind : report.kinds) {
+    const bool relayed = MedianOf(kind.relayed, &DemoRun::relayed_share) != 0;
+    const auto if_relayed = [relayed](double value) { return relayed ? json(value) : json(); };
     out << json{{"name", "demo.relay_ratio"},
                 {"batch", kind.batch.name},
-                {"value", MedianOf(kind.relayed, &DemoRun::gb_per_s)},
+                {"value", if_relayed(MedianOf(kind.relayed, &DemoRun::gb_per_s))},
                 {"reference", MedianOf(kind.direct, &DemoRun::gb_per_s)},
-                {"ratio", MedianRatio(kind)},
+                {"ratio", if_relayed(MedianRatio(kind))},
                 {"unit", "GB/s"},
                 {"reference_is", "the same batch sent direct by the same simulated NICs"},
                 {"requests", kind.batch.lengths.size()},
