@@ -34,6 +34,7 @@ CopyActor::CopyActor(std::string name, CopyEngine* engine)
 
 bool CopyActor::OnLaneReady(const LaneReady& ready) {
   Lane& lane = lanes_[ready.lane];
+  engine_.Reset(ready.lane);
   lane = {
       .mapping = ready.mapping, .writer = {}, .generation = lane.generation + 1, .closed = false};
   return true;

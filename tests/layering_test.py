@@ -1,7 +1,7 @@
 """Checks from the #include lines that dependencies run one way only.
 
     runtime < transport < actors < bindings, tools
-    within transport: ring, topology < staging, copy, fabric < engine
+    within transport: ring, topology, cuda < staging, copy, fabric < engine
 
 Folders of one level may use each other, but not both ways. Generated protobuf headers are for the
 .cc files named in PROTOBUF_USERS. The runtime does not know what it runs: some words do not occur
@@ -16,7 +16,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 LEVELS = {"runtime": 0, "transport": 1, "actors": 2, "bindings": 3, "tools": 3}
-TRANSPORT_LEVELS = {"ring": 0, "topology": 0, "staging": 1, "copy": 1, "fabric": 1, "engine": 2}
+TRANSPORT_LEVELS = {"ring": 0, "topology": 0, "cuda": 0, "staging": 1, "copy": 1, "fabric": 1,
+                    "engine": 2}
 PROTOBUF_USERS = re.compile(r"actors/bootstrap\w*\.cc|transport/topology/.*|tools/.*")
 FOREIGN_TO_RUNTIME = re.compile(r"CUDA|RDMA|PXN", re.IGNORECASE)
 PUBLIC_HEADERS = ["actors/bootstrap.h", "transport/engine/data_path.h"]

@@ -47,6 +47,8 @@ class CopyEngine {
   // waiting, smaller ones waste time, and larger ones win nothing.
   virtual uint64_t efficient_bytes() const = 0;
 
+  // The lane of a stream, empty now, has been mapped anew, perhaps at addresses of an earlier one.
+  virtual void Reset(uint32_t stream) { (void)stream; }
   // Queues a job behind those of its stream. False: the stream's queue is full, nothing happened.
   virtual bool Issue(const CopyJob& job) = 0;
 

@@ -1,0 +1,54 @@
+// A stand-in for the CUDA driver: a library with the same entry points, over host memory, so that
+// what Railhop does with a GPU is tested where there is none.
+//
+//   const CudaDriver& driver = **CudaDriver::Load(RAILHOP_FAKE_CUDA);
+//   FakeCuda& fake = FakeCuda::Get();  fake.manual = true;  ...  fake.Run(1);
+//
+// Two devices, whose pointers are host pointers; memory is a memfd each, which other processes
+// reach by IPC handle. A stream carries out its commands when they are issued or, with `manual`,
+// when the test says so. Kernels are those of gather_kernel.h, in C++. Calls that need a current
+// context refuse without one, and count the calls made outside relaxed capture mode.
+// Threads: calls are serialised; the test changes fields while no other thread calls.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+
+namespace railhop {
+
+class FakeCuda {
+ public:
+  // The instance behind the loaded library (which tests link as well).
+  __attribute__((visibility("default"))) static FakeCuda& Get();
+  virtual ~FakeCuda() = default;
+
+  // As after loading; forgets memory, streams and counts. Not while anything is in use.
+  virtual void Reset() = 0;
+  // manual: carries out at most `count` commands, oldest first over all streams; returns how many.
+  virtual size_t Run(size_t count) = 0;
+  // Commands issued and not carried out.
+  virtual size_t Waiting() const = 0;
+  // Bytes of device memory that are allocated, and mappings of other processes' memory.
+  virtual size_t Allocated() const = 0;
+  virtual size_t Imported() const = 0;
+
+  // --- Before CudaDriver::Load:
+  int version = 13000;
+  std::map<std::string, bool> missing;  // entry points the driver does not have
+  // --- Any time:
+  bool manual = false;
+  int stream_write = 1;     // attribute 122
+  int stream_write_v1 = 0;  // attribute 92
+  bool peer_access = true;  // between the two devices
+  // Entry point -> result of its next call.
+  std::map<std::string, int> fail;
+  // Once not 0, what every call about work returns: a sticky error.
+  int sticky = 0;
+  // --- To look at:
+  std::map<std::string, int> calls;
+  int calls_outside_relaxed_mode = 0;
+  std::map<void*, int> stream_priority;  // of those created
+};
+
+}  // namespace railhop

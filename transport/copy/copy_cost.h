@@ -1,0 +1,51 @@
+// Which way a GPU should copy a piece: what each way costs, as measured, and the cheapest of them.
+//
+// A copy command per span pays for each; a batch of commands less; a gather kernel pays for its
+// launch and hardly for spans, but moves large spans slower than the copy engines do. Where the
+// lines cross is a matter of machine and driver, so the numbers come from a calibration at start
+// or from the configuration, never from here. Pure.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace railhop {
+
+enum class CopyWay : uint8_t { kAsync, kBatch, kGather };
+inline constexpr size_t kCopyWays = 3;
+
+// From the first call until the doorbell shows, in nanoseconds.
+struct CopyWayCost {
+  bool available = false;
+  double fixed = 0;
+  double per_span = 0;
+  double per_byte = 0;
+  // Commands are carried out while further ones are issued: the slower of the two counts.
+  bool overlaps = true;
+
+  double Of(size_t spans, uint64_t bytes) const {
+    const double issue = per_span * static_cast<double>(spans);
+    const double move = per_byte * static_cast<double>(bytes);
+    return fixed + (overlaps ? std::max(issue, move) : issue + move);
+  }
+};
+
+using CopyCosts = std::array<CopyWayCost, kCopyWays>;  // by CopyWay
+
+// Of the available ways; kAsync always is.
+inline CopyWay CheapestWay(const CopyCosts& costs, size_t spans, uint64_t bytes) {
+  CopyWay best = CopyWay::kAsync;
+  double lowest = costs[0].Of(spans, bytes);
+  for (size_t i = 1; i < kCopyWays; ++i) {
+    const double cost = costs[i].Of(spans, bytes);
+    if (costs[i].available && cost < lowest) {
+      lowest = cost;
+      best = static_cast<CopyWay>(i);
+    }
+  }
+  return best;
+}
+
+}  // namespace railhop

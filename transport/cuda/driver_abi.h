@@ -1,0 +1,77 @@
+// The part of the CUDA driver's binary interface that Railhop uses, as the driver documents it.
+//
+// Declared here and not taken from cuda.h, so that a build without the toolkit makes the same
+// binary but for the kernels. tests/transport/cuda/driver_abi_test.cc compares every size and
+// number with cuda.h where that is installed. Pure; nothing here calls anything.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace railhop::cuda {
+
+using Result = int;
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kInvalidValue = 1;
+inline constexpr Result kOutOfMemory = 2;
+inline constexpr Result kDeinitialized = 4;  // the process is ending
+inline constexpr Result kNoDevice = 100;
+inline constexpr Result kInvalidContext = 201;
+inline constexpr Result kPeerAccessUnsupported = 217;
+inline constexpr Result kNotReady = 600;
+inline constexpr Result kIllegalAddress = 700;
+inline constexpr Result kHostMemoryAlreadyRegistered = 712;
+inline constexpr Result kNotSupported = 801;
+
+using Device = int;
+using DevicePointer = uint64_t;
+using Context = struct ContextObject*;
+using Stream = struct StreamObject*;
+using Event = struct EventObject*;
+using Module = struct ModuleObject*;
+using Function = struct FunctionObject*;
+
+enum class DeviceAttribute : int {
+  kStreamWrite64 = 122,  // never 92, which says 0 of GPUs that can
+  kHostRegister = 99,
+};
+
+enum class PointerAttribute : int {
+  kDeviceOrdinal = 9,  // int
+  kRangeSize = 12,     // size_t
+};
+
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kHostAllocPortable = 1;
+inline constexpr unsigned kHostRegisterPortable = 1;
+inline constexpr unsigned kHostRegisterDeviceMap = 2;
+inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
+inline constexpr unsigned kStreamWriteDefault = 0;  // with the memory barrier
+inline constexpr int kCaptureModeRelaxed = 2;
+inline constexpr int kCaptureStatusNone = 0;
+inline constexpr uint64_t kProcAddressDefault = 0;
+
+// The calling thread's default stream, for entry points of either kind.
+inline Stream PerThreadStream() {
+  return reinterpret_cast<Stream>(uintptr_t{2});  // NOLINT(performance-no-int-to-ptr)
+}
+
+struct IpcMemHandle {
+  uint8_t bytes[64];
+};
+
+struct MemLocation {
+  int type = 0;
+  int id = 0;
+};
+
+// Of the copies of a batch from one index on.
+struct MemcpyAttributes {
+  int source_access_order = 1;  // stream order
+  MemLocation source_hint;
+  MemLocation destination_hint;
+  unsigned flags = 0;
+};
+
+}  // namespace railhop::cuda
