@@ -33,13 +33,16 @@ using Function = struct FunctionObject*;
 
 enum class DeviceAttribute : int {
   kStreamWrite64 = 122,  // never 92, which says 0 of GPUs that can
-  kHostRegister = 99,
 };
 
 enum class PointerAttribute : int {
+  kMemoryType = 2,     // int
   kDeviceOrdinal = 9,  // int
+  kRangeStart = 11,    // DevicePointer; of the allocation or mapping that the address lies in
   kRangeSize = 12,     // size_t
 };
+
+inline constexpr int kMemoryTypeDevice = 2;
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
@@ -49,13 +52,7 @@ inline constexpr unsigned kHostRegisterDeviceMap = 2;
 inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 inline constexpr unsigned kStreamWriteDefault = 0;  // with the memory barrier
 inline constexpr int kCaptureModeRelaxed = 2;
-inline constexpr int kCaptureStatusNone = 0;
 inline constexpr uint64_t kProcAddressDefault = 0;
-
-// The calling thread's default stream, for entry points of either kind.
-inline Stream PerThreadStream() {
-  return reinterpret_cast<Stream>(uintptr_t{2});  // NOLINT(performance-no-int-to-ptr)
-}
 
 struct IpcMemHandle {
   uint8_t bytes[64];

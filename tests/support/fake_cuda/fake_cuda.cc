@@ -86,6 +86,7 @@ class Fake final : public FakeCuda {
     stream_write = 1;
     stream_write_v1 = 0;
     peer_access = true;
+    open_checks_access = true;
     fail.clear();
     sticky = 0;
     calls.clear();
@@ -348,10 +349,19 @@ Result PointerGetAttribute(void* value, cuda::PointerAttribute attribute, Device
   ENTER("cuPointerGetAttribute", true);
   const Memory* memory = Find(address);
   if (memory == nullptr) return cuda::kInvalidValue;
-  if (attribute == cuda::PointerAttribute::kDeviceOrdinal) {
-    std::memcpy(value, &memory->device, sizeof(int));
-  } else {
-    std::memcpy(value, &memory->size, sizeof(size_t));
+  switch (attribute) {
+    case cuda::PointerAttribute::kMemoryType:
+      std::memcpy(value, &cuda::kMemoryTypeDevice, sizeof(int));
+      break;
+    case cuda::PointerAttribute::kDeviceOrdinal:
+      std::memcpy(value, &memory->device, sizeof(int));
+      break;
+    case cuda::PointerAttribute::kRangeStart:
+      std::memcpy(value, &memory->base, sizeof(DevicePointer));
+      break;
+    case cuda::PointerAttribute::kRangeSize:
+      std::memcpy(value, &memory->size, sizeof(size_t));
+      break;
   }
   return 0;
 }
@@ -371,7 +381,7 @@ Result IpcOpenMemHandle(DevicePointer* result, cuda::IpcMemHandle bytes, unsigne
   if (std::memcmp(handle.marker, "FAKE", 4) != 0 || handle.pid == getpid()) {
     return cuda::kInvalidContext;
   }
-  if (!fake.peer_access && handle.device != contexts.back()->device) {
+  if (!fake.peer_access && fake.open_checks_access && handle.device != contexts.back()->device) {
     return cuda::kPeerAccessUnsupported;
   }
   const std::string path =

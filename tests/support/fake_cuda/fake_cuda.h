@@ -41,6 +41,8 @@ class FakeCuda {
   int stream_write = 1;     // attribute 122
   int stream_write_v1 = 0;  // attribute 92
   bool peer_access = true;  // between the two devices
+  // Memory of a device that cannot be reached is refused when it is opened, not only told so.
+  bool open_checks_access = true;
   // Entry point -> result of its next call.
   std::map<std::string, int> fail;
   // Once not 0, what every call about work returns: a sticky error.
