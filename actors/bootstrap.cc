@@ -17,7 +17,6 @@
 #include "actors/rank_stats.h"
 #include "runtime/cycle_clock.h"
 #include "runtime/log.h"
-#include "transport/copy/host_copy_engine.h"
 #include "transport/fabric/sim/sim_target.h"
 #include "transport/ring/control_block.h"
 
@@ -35,7 +34,7 @@ class RankImpl final : public Rank {
  public:
   explicit RankImpl(std::unique_ptr<ActorGraph> graph)
       : graph_(std::move(graph)),
-        memory_(graph_->nics(), &graph_->submissions(), graph_->config().host_staging),
+        memory_(graph_->nics(), &graph_->submissions(), graph_->staging()),
         rates_(graph_->nics().size()) {}
   // In a forked child, which has neither the threads nor the shared memory, everything is left
   // alone: it is the parent's.
@@ -206,9 +205,10 @@ std::unique_ptr<Rank> MakeRank(RankConfig config, EndpointActor::Resolve resolve
                                std::string* error) {
   ResolvedLayout layout;
   if (!ResolveLayout(config, DetectHostCores(), &layout, error)) return nullptr;
-  absl::StatusOr<std::unique_ptr<ActorGraph>> graph = ActorGraph::Build(
-      std::move(config), layout, std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane),
-      std::move(resolve));
+  RankStaging staging = MakeStaging(&config);
+  for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
+  absl::StatusOr<std::unique_ptr<ActorGraph>> graph =
+      ActorGraph::Build(std::move(config), layout, std::move(staging), std::move(resolve));
   if (!Fail(graph.status(), error)) return nullptr;
   auto rank = std::make_unique<RankImpl>(*std::move(graph));
   if (!Fail(rank->Start(), error)) return nullptr;
@@ -220,7 +220,6 @@ std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_vie
                                    std::string* error) {
   RankConfig config;
   if (!LoadRankConfig(config_text, config_name, std::getenv, &config, error)) return nullptr;
-  for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
   const auto resolve = [directory = config.sim_directory](const std::string& target) {
     return LoadSimTarget(directory, target);
   };

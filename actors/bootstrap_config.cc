@@ -153,6 +153,7 @@ class ConfigReader {
   }
 
   void ReadRank();
+  void ReadStaging();
   void ReadNics();
   void ReadLayout();
   void ReadReactors();
@@ -177,7 +178,7 @@ void ConfigReader::ReadRank() {
   if (message_.has_registry_root()) config_.registry_root = message_.registry_root();
   Check(config_.registry_root.starts_with('/'), Where("registry_root"),
         fmt::format("registry_root = \"{}\" is not an absolute path", config_.registry_root));
-  if (message_.has_host_staging()) config_.host_staging = message_.host_staging();
+  ReadStaging();
 
   Take(message_.has_batch_timeout_ms(), message_.batch_timeout_ms(), 1, kMaxMs,
        Where("batch_timeout_ms"), "batch_timeout_ms", &config_.batch_timeout_ms);
@@ -187,6 +188,26 @@ void ConfigReader::ReadRank() {
        "max_batches", &config_.max_batches);
   Take(message_.has_slice_size(), message_.slice_size(), 512, 8 << 20, Where("slice_size"),
        "slice_size", &config_.slice_size);
+}
+
+void ConfigReader::ReadStaging() {
+  config_.staging = static_cast<StagingKind>(message_.staging());
+  config_.gpu = message_.gpu();
+  const proto::Copy& copy = message_.copy();
+  Check(config_.staging == StagingKind::kCuda || !message_.has_gpu(), Where("gpu"),
+        "gpu names the GPU of  staging: CUDA");
+  Check(config_.staging == StagingKind::kCuda || !message_.has_copy(), Where("copy"),
+        "copy says how the GPU of  staging: CUDA  copies");
+  if (copy.doorbell() != proto::Doorbell::AUTO) {
+    config_.copy.doorbell =
+        static_cast<CudaDoorbell>(copy.doorbell() - proto::Doorbell::STREAM_WRITE);
+  }
+  if (copy.way() != proto::CopyWay::AUTO) {
+    config_.copy.way = static_cast<CopyWay>(copy.way() - proto::CopyWay::ASYNC);
+  }
+  config_.copy.stream_priority = copy.stream_priority();
+  Take(copy.has_gather_max_blocks(), copy.gather_max_blocks(), 1, 65535, Where("copy"),
+       "gather_max_blocks", &config_.copy.gather_max_blocks);
 }
 
 void ConfigReader::ReadNics() {
@@ -334,6 +355,9 @@ void ConfigReader::ReadPxn(PxnSettingsReader* reader) const {
   }
 }
 
+static_assert(static_cast<int>(StagingKind::kCuda) == proto::RankConfig::CUDA);
+static_assert(static_cast<int>(CudaDoorbell::kCpu) == proto::Doorbell::CPU - 1);
+static_assert(static_cast<int>(CopyWay::kGather) == proto::CopyWay::GATHER - 1);
 static_assert(static_cast<int>(ActorKind::kEndpoint) == proto::Placement::ENDPOINT);
 static_assert(static_cast<int>(LayoutPreset::kPerNic) == proto::RankConfig::PER_NIC);
 constexpr const char* kActorNames[kActorKinds] = {"submit", "copy",     "relay_post", "cq_poll",

@@ -18,7 +18,19 @@
 #include <string_view>
 #include <vector>
 
+#include "transport/copy/copy_cost.h"
+
 namespace railhop {
+
+enum class StagingKind { kHost, kCuda };
+
+// How the GPU of a rank copies. Unset: the best there is.
+struct CopyConfig {
+  std::optional<CudaDoorbell> doorbell;
+  std::optional<CopyWay> way;
+  int stream_priority = 0;
+  uint32_t gather_max_blocks = 32;
+};
 
 enum class NicKind { kSim, kTcp };
 
@@ -88,7 +100,9 @@ struct RankConfig {
   std::vector<NicConfig> nics;
   std::string sim_directory;
   std::string registry_root = "/dev/shm";
-  bool host_staging = true;
+  StagingKind staging = StagingKind::kHost;
+  std::string gpu;  // PCI address; empty: the first that is visible
+  CopyConfig copy;
   PxnConfig pxn;
 
   uint64_t batch_timeout_ms = 30'000;

@@ -107,7 +107,6 @@ bool LoadEngineConfig(const EngineOptions& options, const EngineEnvironment& env
   }
   if (!LoadRankConfig(text + "\nname: \"engine\"", name, std::getenv, config, error)) return false;
   config->max_batches = kEngineBatches;
-  for (const std::string& warning : config->warnings) Log(LogLevel::kWarning, warning);
   return true;
 }
 

@@ -50,13 +50,18 @@ std::chrono::milliseconds Milliseconds(uint64_t count) {
   return std::chrono::milliseconds(count);
 }
 
-absl::StatusOr<std::unique_ptr<Nic>> MakeSimNic(const NicConfig& nic) {
+absl::StatusOr<std::unique_ptr<Nic>> MakeSimNic(const NicConfig& nic, const RankStaging& staging) {
   SimNicOptions options;
   options.name = nic.name;
   options.mode = nic.model_only ? SimMode::kModel : SimMode::kMove;
   options.line_rate = static_cast<double>(nic.line_rate_bytes_per_s);
   options.base_delay = std::chrono::nanoseconds(nic.base_delay_ns);
   options.send_queue_depth = nic.queue_depth;
+  if (staging.make_mover) {
+    absl::StatusOr<std::shared_ptr<SimMover>> mover = staging.make_mover();
+    if (!mover.ok()) return mover.status();
+    options.mover = *std::move(mover);
+  }
   return SimNic::Create(std::move(options));
 }
 
@@ -73,9 +78,9 @@ absl::StatusOr<std::unique_ptr<Nic>> MakeTcpNic(const NicConfig& nic) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(
-    RankConfig config, const ResolvedLayout& layout, std::unique_ptr<CopyEngine> copy_engine,
+    RankConfig config, const ResolvedLayout& layout, RankStaging staging,
     EndpointActor::Resolve resolve, std::vector<std::unique_ptr<Nic>> nics) {
-  std::unique_ptr<ActorGraph> graph(new ActorGraph(std::move(config), std::move(copy_engine)));
+  std::unique_ptr<ActorGraph> graph(new ActorGraph(std::move(config), std::move(staging)));
   if (absl::Status made = graph->MakeNics(std::move(nics)); !made.ok()) return made;
   graph->JoinGroup();
   graph->AddActors(layout, std::move(resolve));
@@ -85,9 +90,9 @@ absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(
   return graph;
 }
 
-ActorGraph::ActorGraph(RankConfig config, std::unique_ptr<CopyEngine> copy_engine)
+ActorGraph::ActorGraph(RankConfig config, RankStaging staging)
     : config_(std::move(config)),
-      copy_engine_(std::move(copy_engine)),
+      staging_(std::move(staging)),
       requests_(config_.max_batches),
       submissions_(size_t{2} * config_.max_batches, StampEvery(config_)),
       system_({.stamp_every = StampEvery(config_), .histograms = config_.histograms}) {}
@@ -99,7 +104,7 @@ absl::Status ActorGraph::MakeNics(std::vector<std::unique_ptr<Nic>> ready) {
     rails_.push_back(nic.rail);
     if (!make) continue;
     absl::StatusOr<std::unique_ptr<Nic>> made =
-        nic.kind == NicKind::kSim ? MakeSimNic(nic) : MakeTcpNic(nic);
+        nic.kind == NicKind::kSim ? MakeSimNic(nic, staging_) : MakeTcpNic(nic);
     if (!made.ok()) return made.status();
     nics_.push_back(*std::move(made));
   }
@@ -114,7 +119,8 @@ void ActorGraph::JoinGroup() {
   absl::StatusOr<std::unique_ptr<GroupMember>> member = GroupMember::Join(
       {.registry = {.root = config_.registry_root, .group_id = RegistryGroup(config_)},
        .rails = rails_,
-       .nics = nic_pointers_});
+       .nics = nic_pointers_,
+       .staging = staging_.staging});
   if (member.ok()) {
     member_ = *std::move(member);
   } else {
@@ -142,11 +148,11 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, EndpointActor::Resolve 
                            .nic_count = static_cast<uint32_t>(nics_.size()),
                            .slice = SliceOf(config_),
                            .slice_attempts = static_cast<uint32_t>(config_.slice_attempts),
-                           .efficient_bytes = copy_engine_->efficient_bytes(),
+                           .efficient_bytes = staging_.copy_engine->efficient_bytes(),
                            .max_piece_bytes = pxn.max_piece_bytes,
                            .credit_timeout = ToCycles(Milliseconds(pxn.credit_timeout_ms)),
                            .piece_timeout = ToCycles(piece_timeout)});
-  copy_ = &system_.AddActor<CopyActor>(on(ActorKind::kCopy), "copy", copy_engine_.get());
+  copy_ = &system_.AddActor<CopyActor>(on(ActorKind::kCopy), "copy", staging_.copy_engine.get());
   if (member_ != nullptr) {
     peer_ = &system_.AddActor<PeerActor>(
         on(ActorKind::kPeer), "peer",

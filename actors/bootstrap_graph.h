@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "actors/bootstrap_config.h"
 #include "actors/bootstrap_layout.h"
+#include "actors/bootstrap_staging.h"
 #include "actors/copy_actor.h"
 #include "actors/cq_poll_actor.h"
 #include "actors/endpoint_actor.h"
@@ -22,7 +23,6 @@
 #include "actors/watchdog_actor.h"
 #include "runtime/actor_system.h"
 #include "runtime/submission_queue.h"
-#include "transport/copy/copy_engine.h"
 #include "transport/fabric/fabric.h"
 
 namespace railhop {
@@ -30,15 +30,16 @@ namespace railhop {
 class ActorGraph {
  public:
   // An error is one that keeps the rank from running at all. What only switches PXN off is in
-  // config().pxn.off_reason afterwards. `copy_engine` has a stream per lane, each with room for
-  // kSlotsPerLane jobs. `resolve` reads the metadata of targets: EndpointActor::Options. `nics`:
-  // one for each of config.nics, to be used in its place; none: they are made as the config says.
+  // config().pxn.off_reason afterwards. `resolve` reads the metadata of targets:
+  // EndpointActor::Options. `nics`: one for each of config.nics, to be used in its place; none:
+  // they are made as the config says.
   static absl::StatusOr<std::unique_ptr<ActorGraph>> Build(
-      RankConfig config, const ResolvedLayout& layout, std::unique_ptr<CopyEngine> copy_engine,
+      RankConfig config, const ResolvedLayout& layout, RankStaging staging,
       EndpointActor::Resolve resolve, std::vector<std::unique_ptr<Nic>> nics = {});
 
   const RankConfig& config() const { return config_; }
   const std::vector<Nic*>& nics() const { return nic_pointers_; }
+  const std::shared_ptr<Staging>& staging() const { return staging_.staging; }
   RequestTable& requests() { return requests_; }
   SubmissionQueue<BatchCommand>& submissions() { return submissions_; }
   ActorSystem& system() { return system_; }
@@ -53,7 +54,7 @@ class ActorGraph {
   PeerActor* peer() { return peer_; }
 
  private:
-  ActorGraph(RankConfig config, std::unique_ptr<CopyEngine> copy_engine);
+  ActorGraph(RankConfig config, RankStaging staging);
 
   absl::Status MakeNics(std::vector<std::unique_ptr<Nic>> ready);
   void JoinGroup();
@@ -65,10 +66,10 @@ class ActorGraph {
   Reactor& ReactorOf(const ResolvedLayout& layout, ActorKind kind) const;
 
   RankConfig config_;
+  RankStaging staging_;
   std::vector<std::unique_ptr<Nic>> nics_;
   std::vector<Nic*> nic_pointers_;
   std::vector<std::string> rails_;  // of the NICs, by position
-  std::unique_ptr<CopyEngine> copy_engine_;
   RequestTable requests_;
   SubmissionQueue<BatchCommand> submissions_;
   std::unique_ptr<GroupMember> member_;  // nullptr when PXN is off

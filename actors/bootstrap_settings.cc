@@ -190,7 +190,7 @@ std::string WhyNoRelay(const RankConfig& config) {
   if (group.empty()) {
     return "no group id is set: give the ranks of this host one (pxn.group_id or MC_PXN_GROUP_ID)";
   }
-  if (config.host_staging && group.size() + kHostSuffix.size() > kMaxGroupBytes) {
+  if (config.staging == StagingKind::kHost && group.size() + kHostSuffix.size() > kMaxGroupBytes) {
     return fmt::format(
         "the group id \"{}\" has {} characters; ranks that stage in host memory may use {}", group,
         group.size(), kMaxGroupBytes - kHostSuffix.size());
@@ -332,7 +332,8 @@ bool FilterNics(const std::string& filters, RankConfig* config, std::string* err
 }
 
 std::string RegistryGroup(const RankConfig& config) {
-  return config.host_staging ? config.pxn.group_id + std::string(kHostSuffix) : config.pxn.group_id;
+  return config.staging == StagingKind::kHost ? config.pxn.group_id + std::string(kHostSuffix)
+                                              : config.pxn.group_id;
 }
 
 }  // namespace railhop

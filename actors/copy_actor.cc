@@ -82,6 +82,7 @@ bool CopyActor::OnCopyPiece(const CopyPiece& piece) {
                      .user_data = Pack(piece.lane, piece.sequence)});
   assert(issued);  // a stream takes as many jobs as the ring has slots
   ++in_flight_;
+  if (engine_.DeviceRings(piece.lane)) Announce(piece.lane, piece.sequence);
   return true;
 }
 
@@ -95,6 +96,14 @@ size_t CopyActor::Poll(uint64_t) {
   return 1;
 }
 
+// A relay that sleeps does not see a device ring: told of the piece, it looks often enough.
+void CopyActor::Announce(uint32_t lane, uint64_t sequence) {
+  lanes_[lane].announced = true;
+  lanes_[lane].mapping->PublishHead(sequence);
+  RAILHOP_FAULT_POINT("sender.head_stored");
+  if (!lanes_[lane].mapping->WakeRelay()) unwoken_ |= 1u << lane;
+}
+
 // The engine has rung the doorbells: the pieces are the relays', their sources the callers'.
 void CopyActor::Publish(std::span<const CopyDone> done) {
   uint32_t rung = 0;
@@ -102,8 +111,10 @@ void CopyActor::Publish(std::span<const CopyDone> done) {
   for (const CopyDone& piece : done) {
     if (piece.status != CopyStatus::kOk) continue;
     const uint32_t lane = LaneOf(piece);
-    lanes_[lane].mapping->PublishHead(SequenceOf(piece));
-    RAILHOP_FAULT_POINT("sender.head_stored");
+    if (!lanes_[lane].announced) {
+      lanes_[lane].mapping->PublishHead(SequenceOf(piece));
+      RAILHOP_FAULT_POINT("sender.head_stored");
+    }
     rung_out.Send({SequenceOf(piece), lane});
     rung |= 1u << lane;
     closed = closed || lanes_[lane].closed;

@@ -1,6 +1,7 @@
 // CopyActor: publishes pieces. It writes the descriptor, has the bytes copied into the peer's slot,
 // and tells the peer: offered -> descriptor committed -> bytes copied -> doorbell -> head (ABI
-// page, "Ring rules"). SubmitActor has taken the ring slot before.
+// page, "Ring rules"). Where a device rings, head comes when the copy is issued: it announces the
+// doorbell. SubmitActor has taken the ring slot before.
 //
 // Once a piece is reported copied nothing here touches its lane for it any more, so a lane whose
 // pieces have all been reported may be unmapped.
@@ -50,9 +51,11 @@ class CopyActor : public Actor, private Poller {
     uint32_t generation = 0;  // how many LaneReady there were
     bool closed = true;       // CloseLane was answered
     bool failed = false;      // a copy failed: publish nothing more
+    bool announced = false;   // pieces are announced when they are issued: a device rings
   };
 
   size_t Poll(uint64_t now) override;
+  void Announce(uint32_t lane, uint64_t sequence);
   void Publish(std::span<const CopyDone> done);
   void WakeRelays();
   void Report(const CopyDone& done);

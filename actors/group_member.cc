@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "runtime/log.h"
-#include "transport/staging/host_arena.h"
 
 namespace railhop {
 namespace {
@@ -48,12 +47,13 @@ absl::StatusOr<std::unique_ptr<GroupMember>> GroupMember::Join(const Options& op
   registry_options.lock_timeout = kLockWait;
   std::unique_ptr<GroupMember> member(new GroupMember);
   member->rails_ = options.rails;
+  member->staging_ = options.staging;
 
   absl::StatusOr<std::unique_ptr<Registry>> registry = Registry::Open(registry_options);
   if (!registry.ok()) return registry.status();
   member->registry_ = *std::move(registry);
 
-  absl::StatusOr<std::unique_ptr<HostArena>> arena = HostArena::Create();
+  absl::StatusOr<std::unique_ptr<Arena>> arena = member->staging_->MakeArena();
   if (!arena.ok()) return arena.status();
   member->arena_ = *std::move(arena);
   for (Nic* nic : options.nics) {

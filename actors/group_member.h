@@ -17,7 +17,7 @@
 #include "transport/fabric/fabric.h"
 #include "transport/ring/lane_claim.h"
 #include "transport/ring/registry.h"
-#include "transport/staging/arena.h"
+#include "transport/staging/host_staging.h"
 
 namespace railhop {
 
@@ -31,6 +31,7 @@ class GroupMember {
     RegistryOptions registry;
     std::vector<std::string> rails;  // of the NICs, by position
     std::vector<Nic*> nics;          // they outlive the member
+    std::shared_ptr<Staging> staging = std::make_shared<HostStaging>();
   };
 
   // All or nothing: makes the arena, registers it, makes the entry and publishes it. From then on
@@ -47,6 +48,7 @@ class GroupMember {
   // As others see it when it claims lanes of theirs.
   LaneSender sender() const { return {self_->owner(), self_->epoch()}; }
   Arena& arena() { return *arena_; }
+  const std::shared_ptr<Staging>& staging() const { return staging_; }
   const std::vector<uint32_t>& arena_lkeys() const { return lkeys_; }  // per NIC
   const std::vector<std::string>& rails() const { return rails_; }
 
@@ -59,6 +61,7 @@ class GroupMember {
   GroupMember() = default;
 
   std::unique_ptr<Registry> registry_;
+  std::shared_ptr<Staging> staging_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Registration> self_;
   std::vector<std::string> rails_;

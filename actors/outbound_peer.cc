@@ -9,7 +9,6 @@
 #include "runtime/fault_point.h"
 #include "runtime/fence.h"
 #include "runtime/log.h"
-#include "transport/staging/host_arena.h"
 
 namespace railhop {
 namespace {
@@ -55,8 +54,8 @@ void OutboundPeer::Renew() {
 void OutboundPeer::Release() {
   const bool unanswered = phase_ == Phase::kProbing;
   lane_.reset();
-  arena_.reset();
-  reserving_.reset();
+  memory_.reset();
+  job_.reset();
   if (!claimed_ || unanswered) return Forget();
   phase_ = Phase::kReleasing;
   Next(Step::kUnmark);
@@ -67,8 +66,8 @@ void OutboundPeer::Forget() {
   due_ = kNever;
   late_ = claimed_ = false;
   lane_.reset();
-  arena_.reset();
-  reserving_.reset();
+  memory_.reset();
+  job_.reset();
   process_.reset();
   mapping_.reset();
 }
@@ -76,7 +75,7 @@ void OutboundPeer::Forget() {
 bool OutboundPeer::Run(uint64_t now) {
   if (mapping_ != nullptr) Observe(now);
   const bool working = phase_ != Phase::kIdle && phase_ != Phase::kReady;
-  const bool due = now >= due_ || (reserving_ != nullptr && reserving_->done());
+  const bool due = now >= due_ || (job_ != nullptr && job_->done());
   if (!working || !due || health_ == Health::kDead) return false;
   if (phase_ == Phase::kProbing) {
     CheckProbe(now);
@@ -121,13 +120,18 @@ absl::Status OutboundPeer::TakeStep(uint64_t now) {
   switch (step_) {
     case Step::kMap:
       return Map(now);
-    case Step::kImport: {
-      auto arena = ImportedHostArena::Open(info_.arena_handle, info_.owner);
-      if (!arena.ok()) return arena.status();
-      arena_ = *std::move(arena);
-      Next(Step::kClaim);
-      return absl::OkStatus();
-    }
+    case Step::kOpen:
+      return InBackground(
+          [memory = memory_, staging = member_.staging()]() -> absl::Status {
+            const PeerInfo& peer = memory->mapping->info();
+            auto arena = staging->OpenArena(peer.arena_handle, peer.owner, peer.epoch);
+            if (!arena.ok()) return arena.status();
+            memory->arena = *std::move(arena);
+            memory->doorbells =
+                staging->ShareDoorbells(&memory->mapping->block(), sizeof(ControlBlock));
+            return absl::OkStatus();
+          },
+          Step::kClaim);
     case Step::kClaim: {
       const absl::StatusOr<LaneClaim> claim = ClaimLane(*mapping_, member_.sender());
       if (!claim.ok()) return claim.status();
@@ -138,12 +142,14 @@ absl::Status OutboundPeer::TakeStep(uint64_t now) {
       return absl::OkStatus();
     }
     case Step::kReserve:
-      return Reserve();
+      return InBackground(
+          [memory = memory_, lane = claim_.lane] { return memory->arena->ReserveLane(lane); },
+          Step::kMark);
     case Step::kMark: {
       absl::Status status = MarkAttached(*mapping_, member_.sender(), claim_.lane, true);
       if (!status.ok()) return status;
       RAILHOP_FAULT_POINT("sender.attached");
-      lane_ = std::make_unique<LaneMapping>(mapping_, claim_, arena_->base());
+      lane_ = std::make_unique<LaneMapping>(mapping_, claim_, memory_->arena->base());
       if (claim_.reused) {
         next_sequence_ = claim_.first_sequence;
         phase_ = Phase::kReady;
@@ -181,20 +187,21 @@ absl::Status OutboundPeer::Map(uint64_t now) {
   dead_since_ = 0;
   heartbeat_ = mapping_->heartbeat();
   heartbeat_at_ = now;
-  Next(Step::kImport);
+  memory_ = std::make_shared<Memory>();
+  memory_->mapping = mapping_;
+  Next(Step::kOpen);
   return absl::OkStatus();
 }
 
-absl::Status OutboundPeer::Reserve() {
-  if (reserving_ == nullptr) {
-    // The job keeps the arena mapped, even if the peer is forgotten meanwhile.
-    reserving_ =
-        worker_.Start([arena = arena_, lane = claim_.lane] { return arena->ReserveLane(lane); });
+// The job keeps the memory mapped, even if the peer is forgotten meanwhile.
+absl::Status OutboundPeer::InBackground(std::function<absl::Status()> work, Step next) {
+  if (job_ == nullptr) {
+    job_ = worker_.Start(std::move(work));
     due_ = kNever;
     return absl::OkStatus();
   }
-  absl::Status status = std::exchange(reserving_, nullptr)->status();
-  if (status.ok()) Next(Step::kMark);
+  absl::Status status = std::exchange(job_, nullptr)->status();
+  if (status.ok()) Next(next);
   return status;
 }
 

@@ -1,14 +1,16 @@
 // OutboundPeer: one other process of the group, and the way to a proved lane of it.
 //
-//   kIdle -Attach-> kAttaching: map the entry, open its arena, claim a lane, reserve its pages,
-//                   mark it attached -> kProbing: sequence 1 answered with an error -> kReady
+//   kIdle -Attach-> kAttaching: map the entry, open its memory (arena, doorbells), claim a lane,
+//                   reserve its pages, mark it attached -> kProbing: sequence 1 answered with an
+//                   error -> kReady
 //   kReady -Renew-> kAttaching    claims again, at the sequence where it stopped
 //   any    -Release-> kReleasing: unmap, unmark, give the lane back -> kIdle
 //   any    -Forget-> kIdle        the peer is dead, or there is no time left
 //
 // Part of PeerActor, on its thread. Each Run takes one step, so that nothing else of the reactor
-// waits for more than that; pages are reserved by the background worker. A lock that somebody holds
-// is asked for again soon, what fails otherwise later and later; each reason is logged once.
+// waits for more than that; memory is opened and its pages are reserved by the background worker. A
+// lock that somebody holds is asked for again soon, what fails otherwise later and later; each
+// reason is logged once.
 #pragma once
 
 #include <chrono>
@@ -22,7 +24,7 @@
 #include "actors/group_member.h"
 #include "actors/watched_process.h"
 #include "transport/ring/lane.h"
-#include "transport/staging/arena.h"
+#include "transport/staging/staging.h"
 
 namespace railhop {
 
@@ -75,12 +77,20 @@ class OutboundPeer {
   uint64_t next_sequence() const { return next_sequence_; }
 
  private:
-  enum class Step : uint8_t { kMap, kImport, kClaim, kReserve, kMark, kUnmark, kRelease };
+  enum class Step : uint8_t { kMap, kOpen, kClaim, kReserve, kMark, kUnmark, kRelease };
+
+  // What this process has of the peer's memory; closed from the last to the first.
+  struct Memory {
+    std::shared_ptr<PeerMapping> mapping;
+    std::shared_ptr<void> doorbells;
+    std::shared_ptr<ImportedArena> arena;
+  };
 
   void Observe(uint64_t now);
   absl::Status TakeStep(uint64_t now);
   absl::Status Map(uint64_t now);
-  absl::Status Reserve();
+  // Has the worker do it, and goes on to `next` once that went well.
+  absl::Status InBackground(std::function<absl::Status()> work, Step next);
   void StartProbe(uint64_t now);
   void CheckProbe(uint64_t now);
   void Fail(const absl::Status& status, uint64_t now);
@@ -107,9 +117,9 @@ class OutboundPeer {
   std::set<std::string> warned_;
 
   std::shared_ptr<PeerMapping> mapping_;
-  std::shared_ptr<ImportedArena> arena_;
+  std::shared_ptr<Memory> memory_;
   std::unique_ptr<WatchedProcess> process_;
-  std::shared_ptr<BackgroundWorker::Job> reserving_;
+  std::shared_ptr<BackgroundWorker::Job> job_;
   bool claimed_ = false;
   LaneClaim claim_;
   std::unique_ptr<LaneMapping> lane_;

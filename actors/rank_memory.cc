@@ -15,12 +15,8 @@ absl::Status RankMemory::Register(std::byte* address, size_t length, std::string
                     "of at least 1 byte that stay within the address space",
                     static_cast<void*>(address), length));
   }
-  if (location.starts_with("cuda:")) {
-    return absl::UnimplementedError(fmt::format(
-        "memory of location \"{}\" cannot be registered: this build has no GPU support; copy it to "
-        "host memory and register that with \"cpu:N\"",
-        location));
-  }
+  const absl::StatusOr<bool> staging = staging_->CanStage(address, length, location);
+  if (!staging.ok()) return staging.status();
   std::lock_guard lock(mutex_);
   if (closed_) return absl::CancelledError("the rank is stopping");
   Registered registered{.region = std::make_unique<Region>(), .keys = {}};
@@ -29,7 +25,7 @@ absl::Status RankMemory::Register(std::byte* address, size_t length, std::string
   Region& region = *registered.region;
   region.base = address;
   region.length = length;
-  region.staging = host_staging_;
+  region.staging = *staging;
   for (const MemoryKey& key : registered.keys) region.lkeys.push_back(key.lkey);
   if (!TellSubmitActor(BatchCommand::kAddRegion, &region)) {
     DeregisterFromNics(registered.keys);

@@ -17,14 +17,16 @@
 #include "actors/region_table.h"
 #include "runtime/submission_queue.h"
 #include "transport/fabric/fabric.h"
+#include "transport/staging/staging.h"
 
 namespace railhop {
 
 class RankMemory {
  public:
-  // `host_staging`: host memory may be relayed through staging arenas.
-  RankMemory(std::vector<Nic*> nics, SubmissionQueue<BatchCommand>* submissions, bool host_staging)
-      : nics_(std::move(nics)), submissions_(*submissions), host_staging_(host_staging) {}
+  // `staging` says which memory may be relayed through arenas.
+  RankMemory(std::vector<Nic*> nics, SubmissionQueue<BatchCommand>* submissions,
+             std::shared_ptr<Staging> staging)
+      : nics_(std::move(nics)), submissions_(*submissions), staging_(std::move(staging)) {}
 
   absl::Status Register(std::byte* address, size_t length, std::string_view location);
   // FailedPrecondition while a transfer may still read the range.
@@ -44,7 +46,7 @@ class RankMemory {
 
   const std::vector<Nic*> nics_;
   SubmissionQueue<BatchCommand>& submissions_;
-  const bool host_staging_;
+  const std::shared_ptr<Staging> staging_;
   std::mutex mutex_;
   bool closed_ = false;
   std::map<std::byte*, Registered> regions_;

@@ -67,7 +67,12 @@ TEST(BootstrapConfigTest, DefaultsAreThoseOfTheDocumentation) {
   EXPECT_EQ(config.nics[0].base_delay_ns, 3000U);
   EXPECT_FALSE(config.nics[0].model_only);
   EXPECT_EQ(config.registry_root, "/dev/shm");
-  EXPECT_TRUE(config.host_staging);
+  EXPECT_EQ(config.staging, StagingKind::kHost);
+  EXPECT_EQ(config.gpu, "");
+  EXPECT_FALSE(config.copy.doorbell.has_value());
+  EXPECT_FALSE(config.copy.way.has_value());
+  EXPECT_EQ(config.copy.stream_priority, 0);
+  EXPECT_EQ(config.copy.gather_max_blocks, 32U);
   EXPECT_EQ(config.batch_timeout_ms, 30'000U);
   EXPECT_EQ(config.piece_timeout_ms, 5'000U);
   EXPECT_EQ(config.slice_size, 65'536U);
@@ -94,7 +99,8 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
     nics { name: "nic1" sim { mode: MOVE } }
     sim_directory: "/tmp/s"
     registry_root: "/tmp/r"
-    host_staging: false
+    staging: CUDA gpu: "0000:17:00.0"
+    copy { doorbell: CPU way: GATHER stream_priority: -2 gather_max_blocks: 24 }
     pxn { enable: true group_id: "g" rail_map: '{"nic1": "west"}' inflight_depth: 8
           credit_timeout_ms: 11 heartbeat_timeout_ms: 12 preattach: true min_relay_bytes: 13
           max_piece_bytes: 65536 heartbeat_ms: 14 lane_grace_ms: 15 probe_timeout_ms: 16
@@ -120,7 +126,12 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
   EXPECT_FALSE(config.nics[1].model_only);
   EXPECT_EQ(config.sim_directory, "/tmp/s");
   EXPECT_EQ(config.registry_root, "/tmp/r");
-  EXPECT_FALSE(config.host_staging);
+  EXPECT_EQ(config.staging, StagingKind::kCuda);
+  EXPECT_EQ(config.gpu, "0000:17:00.0");
+  EXPECT_EQ(config.copy.doorbell, CudaDoorbell::kCpu);
+  EXPECT_EQ(config.copy.way, CopyWay::kGather);
+  EXPECT_EQ(config.copy.stream_priority, -2);
+  EXPECT_EQ(config.copy.gather_max_blocks, 24U);
   const PxnConfig& pxn = config.pxn;
   EXPECT_TRUE(pxn.enable);
   EXPECT_EQ(pxn.off_reason, "");
@@ -315,7 +326,7 @@ TEST(PxnOffTest, HostStagingLeaves59CharactersToTheGroupId) {
   EXPECT_EQ(RegistryGroup(longest).size(), 64U);
   ExpectPxnOff(LoadGood(rank + pxn(60)),
                AllOf(HasSubstr("has 60 characters"), HasSubstr("may use 59")));
-  const RankConfig gpu = LoadGood(rank + pxn(64) + " host_staging: false");
+  const RankConfig gpu = LoadGood(rank + pxn(64) + " staging: CUDA");
   EXPECT_TRUE(gpu.pxn.enable) << gpu.pxn.off_reason;
   EXPECT_EQ(RegistryGroup(gpu), std::string(64, 'g'));
 }

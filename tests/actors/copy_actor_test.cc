@@ -43,6 +43,9 @@ class SpyEngine : public HostCopyEngine {
     return count;
   }
 
+  bool DeviceRings(uint32_t) const override { return device_rings; }
+
+  bool device_rings = false;
   std::function<void(const CopyJob&)> on_issue;
   std::function<void()> on_progress;
   uint64_t budget_limit = UINT64_MAX;
@@ -492,6 +495,30 @@ TEST_F(CopyActorTest, RecordsTheIssueOfSampledPieces) {
   EXPECT_EQ(records[1].lane, 2u);
   EXPECT_EQ(records[1].relay_epoch, lanes_[2]->relay_epoch());
   EXPECT_EQ(records[1].sender_epoch, TestRelays::kSenderEpoch);
+}
+
+// Rule of DESIGN.md: head announces a doorbell that the relay cannot be woken by.
+TEST_F(CopyActorTest, ADoorbellThatADeviceRingsIsAnnouncedAtTheIssue) {
+  engine_.budget_limit = 0;
+  OpenLane(1);
+  Send(MakePiece(1, 1, {"one"}));
+  EXPECT_EQ(Header(1).head, 0u);
+  OpenLane(2);
+  engine_.device_rings = true;
+  EXPECT_EQ(Read(2), LanePoll::kIdle);
+  Send(MakePiece(2, 1, {"one"}));
+  EXPECT_EQ(Header(2).head, 1u);
+  EXPECT_EQ(Header(2).doorbell, 0u);
+  EXPECT_TRUE(readers_[2]->HasAnnounced());
+  Pass();
+  EXPECT_TRUE(copied_.empty());
+  engine_.budget_limit = UINT64_MAX;
+  Send(MakePiece(2, 2, {"two"}));
+  Pass();
+  ASSERT_EQ(copied_.size(), 3u);
+  EXPECT_EQ(Header(1).head, 1u);
+  EXPECT_EQ(Header(2).head, 2u);
+  EXPECT_EQ(Header(2).doorbell, 2u);
 }
 
 }  // namespace

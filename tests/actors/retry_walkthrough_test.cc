@@ -15,6 +15,7 @@
 #include "tests/support/wait_until.h"
 #include "transport/copy/host_copy_engine.h"
 #include "transport/fabric/sim/sim_nic.h"
+#include "transport/staging/host_staging.h"
 
 namespace railhop {
 namespace {
@@ -48,7 +49,9 @@ class RetryWalkthroughTest : public RankTest {
       nics.push_back(*std::move(nic));
     }
     auto graph = ActorGraph::Build(
-        std::move(config), layout, std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane),
+        std::move(config), layout,
+        {.staging = std::make_shared<HostStaging>(),
+         .copy_engine = std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane)},
         [this](const std::string& name) { return LoadSimTarget(folder_, name); }, std::move(nics));
     ASSERT_TRUE(graph.ok()) << graph.status();
     graph_ = *std::move(graph);

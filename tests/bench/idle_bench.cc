@@ -24,7 +24,7 @@ namespace {
 
 std::unique_ptr<Rank> MakeRank(int number, const std::string& folder) {
   const std::string config = fmt::format(
-      "name: \"idle-{0}\" sim_directory: \"{1}\" registry_root: \"{1}\" host_staging: true\n"
+      "name: \"idle-{0}\" sim_directory: \"{1}\" registry_root: \"{1}\"\n"
       "ranks_on_host: 2 local_rank: {0}\n"
       "nics {{ name: \"sim{0}\" sim {{ line_rate_bytes_per_s: 1000000000 }} }}\n"
       "pxn {{ enable: true group_id: \"idle\" preattach: true }}\n",

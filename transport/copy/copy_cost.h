@@ -1,4 +1,5 @@
-// Which way a GPU should copy a piece: what each way costs, as measured, and the cheapest of them.
+// How a GPU copies a piece and rings its doorbell: what each way costs, as measured, and the
+// cheapest of them.
 //
 // A copy command per span pays for each; a batch of commands less; a gather kernel pays for its
 // launch and hardly for spans, but moves large spans slower than the copy engines do. Where the
@@ -13,6 +14,7 @@
 
 namespace railhop {
 
+enum class CudaDoorbell : uint8_t { kStreamWrite, kKernel, kCpu };
 enum class CopyWay : uint8_t { kAsync, kBatch, kGather };
 inline constexpr size_t kCopyWays = 3;
 

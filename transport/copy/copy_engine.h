@@ -52,6 +52,13 @@ class CopyEngine {
   // Queues a job behind those of its stream. False: the stream's queue is full, nothing happened.
   virtual bool Issue(const CopyJob& job) = 0;
 
+  // Whether a device rings the doorbells of a stream whose last job was `Issue`d, so that the peer
+  // may see a doorbell before anybody here does.
+  virtual bool DeviceRings(uint32_t stream) const {
+    (void)stream;
+    return false;
+  }
+
   // Host: copies at most `budget_bytes` and returns how many it copied, so that a reactor is back
   // in time for its other actors. GPU: asks the device how far it is; returns 0.
   virtual uint64_t Progress(uint64_t budget_bytes) = 0;

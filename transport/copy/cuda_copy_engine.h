@@ -20,7 +20,7 @@
 // error of the device ends all pieces so: nothing moves in a lost context.
 //
 // Threads: one, which Issue and Progress give the device for good (CudaDevice::Enter); Create and
-// the destructor are set-up calls of any thread. The lanes' mappings outlive the engine.
+// the destructor are set-up calls of any thread. A lane's mapping stays until its jobs were reaped.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,6 @@
 
 namespace railhop {
 
-enum class CudaDoorbell : uint8_t { kStreamWrite, kKernel, kCpu };
 const char* CudaDoorbellName(CudaDoorbell doorbell);  // "stream_write", "kernel", "cpu"
 const char* CopyWayName(CopyWay way);                 // "async", "batch", "gather"
 
@@ -72,6 +71,9 @@ class CudaCopyEngine : public CopyEngine {
   uint64_t efficient_bytes() const override { return 512 * 1024; }
   void Reset(uint32_t stream) override;
   bool Issue(const CopyJob& job) override;
+  bool DeviceRings(uint32_t stream) const override {
+    return streams_[stream].device_doorbell != 0 && !streams_[stream].broken;
+  }
   uint64_t Progress(uint64_t budget_bytes) override;
   size_t Reap(std::span<CopyDone> done) override;
   uint64_t PendingBytes() const override { return pending_bytes_; }

@@ -12,6 +12,7 @@
 #include "tests/bench/pipeline/subject.h"
 #include "transport/fabric/sim/sim_target.h"
 #include "transport/ring/control_block.h"
+#include "transport/staging/host_staging.h"
 
 namespace railhop {
 namespace {
@@ -44,7 +45,9 @@ absl::StatusOr<std::unique_ptr<ActorGraph>> MakeGraph(const PipelineSite& site, 
       !ResolveLayout(config, DetectHostCores(), &layout, &error)) {
     return absl::InvalidArgumentError(error);
   }
-  auto graph = ActorGraph::Build(std::move(config), layout, MakeCopyEngine(site.copies, kLaneCount),
+  auto graph = ActorGraph::Build(std::move(config), layout,
+                                 {.staging = std::make_shared<HostStaging>(),
+                                  .copy_engine = MakeCopyEngine(site.copies, kLaneCount)},
                                  [directory = site.directory](const std::string& name) {
                                    return LoadSimTarget(directory, name);
                                  });
@@ -152,7 +155,8 @@ class ActorSender final : public PipelineSide {
       generator_ = &graph_->system().AddActor<GeneratorActor>(*placed.reactor);
       break;
     }
-    memory_ = std::make_unique<RankMemory>(graph_->nics(), &graph_->submissions(), true);
+    memory_ =
+        std::make_unique<RankMemory>(graph_->nics(), &graph_->submissions(), graph_->staging());
     if (absl::Status started = graph_->system().Start(); !started.ok()) return started;
     if (absl::Status kept = memory_->Register(source_.data(), kPipelineBytes, "cpu:0"); !kept.ok())
       return kept;

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/gpu/checksum_kernel.h"
 #include "transport/copy/gather_kernel.h"
 #include "transport/cuda/driver_abi.h"
 
@@ -87,6 +88,7 @@ class Fake final : public FakeCuda {
     stream_write_v1 = 0;
     peer_access = true;
     open_checks_access = true;
+    largest_allocation = SIZE_MAX;
     fail.clear();
     sticky = 0;
     calls.clear();
@@ -291,6 +293,7 @@ Memory* Find(DevicePointer address) {
 }
 Result MemAlloc(DevicePointer* address, size_t size) {
   ENTER("cuMemAlloc", true);
+  if (size > fake.largest_allocation) return cuda::kOutOfMemory;
   return Allocate(address, size, contexts.back()->device);
 }
 Result Free(DevicePointer address) {
@@ -529,6 +532,17 @@ Result LaunchKernel(cuda::Function function, unsigned blocks, unsigned, unsigned
     fake.Add(stream, [doorbell = *static_cast<uint64_t*>(parameters[0]),
                       sequence = *static_cast<uint64_t*>(parameters[1])] {
       RingDoorbell(doorbell, sequence);
+    });
+    return 0;
+  }
+  if (function->name == kChecksumKernel) {
+    fake.Add(stream, [data = *static_cast<uint64_t*>(parameters[0]),
+                      words = *static_cast<uint64_t*>(parameters[1]),
+                      sum = *static_cast<uint64_t*>(parameters[2])] {
+      const auto* const from = static_cast<const uint64_t*>(AsPointer(data));
+      for (uint64_t i = 0; i < words; ++i) {
+        *static_cast<uint64_t*>(AsPointer(sum)) += ChecksumOfWord(from[i], i);
+      }
     });
     return 0;
   }

@@ -6,12 +6,13 @@
 //
 // Two devices, whose pointers are host pointers; memory is a memfd each, which other processes
 // reach by IPC handle. A stream carries out its commands when they are issued or, with `manual`,
-// when the test says so. Kernels are those of gather_kernel.h, in C++. Calls that need a current
-// context refuse without one, and count the calls made outside relaxed capture mode.
-// Threads: calls are serialised; the test changes fields while no other thread calls.
+// when the test says so. Kernels are those of gather_kernel.h and of the GPU tests, in C++. Calls
+// that need a current context refuse without one, and count the calls made outside relaxed capture
+// mode. Threads: calls are serialised; the test changes fields while no other thread calls.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -43,6 +44,7 @@ class FakeCuda {
   bool peer_access = true;  // between the two devices
   // Memory of a device that cannot be reached is refused when it is opened, not only told so.
   bool open_checks_access = true;
+  size_t largest_allocation = SIZE_MAX;  // bytes; more is out of memory
   // Entry point -> result of its next call.
   std::map<std::string, int> fail;
   // Once not 0, what every call about work returns: a sticky error.

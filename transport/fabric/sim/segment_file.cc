@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -52,6 +54,21 @@ SharedMemoryId DecodeMemory(const Json& object, const ProcessIdentity& owner) {
           .size = Number<uint64_t>(object, "size")};
 }
 
+std::string EncodeHandle(const DeviceHandle& handle) {
+  return fmt::format("{:02x}", fmt::join(handle, ""));
+}
+
+DeviceHandle DecodeHandle(const std::string& text) {
+  DeviceHandle handle{};
+  if (text.size() != 2 * handle.size()) throw Malformed("a device handle of another size");
+  for (size_t i = 0; i < handle.size(); ++i) {
+    const char* const digits = text.data() + 2 * i;
+    const auto [end, error] = std::from_chars(digits, digits + 2, handle[i], 16);
+    if (error != std::errc() || end != digits + 2) throw Malformed("a device handle is not hex");
+  }
+  return handle;
+}
+
 SegmentRecord DecodeOrThrow(const std::string& text) {
   const Json root = Json::parse(text);
   if (!root.is_object()) throw Malformed("not a JSON object");
@@ -68,6 +85,8 @@ SegmentRecord DecodeOrThrow(const std::string& text) {
   for (const Json& memory : root.at("memories")) {
     record.memories.push_back(
         {.address = Number<uint64_t>(memory, "address"), .id = DecodeMemory(memory, record.owner)});
+    if (!memory.contains("handle")) continue;
+    record.memories.back().device = DecodeHandle(memory.at("handle").get<std::string>());
   }
   for (const Json& buffer : root.at("buffers")) {
     record.buffers.push_back(
@@ -111,6 +130,7 @@ std::string EncodeSegment(const SegmentRecord& record) {
   for (const SharedRange& memory : record.memories) {
     memories.push_back(EncodeMemory(memory.id));
     memories.back()["address"] = memory.address;
+    if (memory.device.has_value()) memories.back()["handle"] = EncodeHandle(*memory.device);
   }
   Json buffers = Json::array();
   for (const RemoteBuffer& buffer : record.buffers) {

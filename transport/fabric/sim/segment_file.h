@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/fabric/fabric.h"
+#include "transport/fabric/sim/sim_mover.h"
 #include "transport/ring/process_identity.h"
 #include "transport/staging/shared_memory.h"
 
@@ -23,6 +25,7 @@ inline constexpr char kSimFabricKind[] = "sim";
 struct SharedRange {
   uint64_t address = 0;
   SharedMemoryId id;
+  std::optional<DeviceHandle> device = {};  // memory of a GPU: of `id` only the size counts
 };
 
 struct SegmentRecord {

@@ -154,7 +154,8 @@ absl::StatusOr<EndpointId> SimNic::Connect(const TargetInfo& target) {
         fmt::format("simulated NIC {} cannot reach segment {} of fabric \"{}\"", options_.name,
                     target.name, target.kind));
   }
-  absl::StatusOr<std::unique_ptr<SimRemote>> remote = SimRemote::Open(target.connection);
+  absl::StatusOr<std::unique_ptr<SimRemote>> remote =
+      SimRemote::Open(target.connection, options_.mover.get());
   if (!remote.ok()) return remote.status();
 
   const uint32_t count = endpoint_count_.load(std::memory_order_relaxed);

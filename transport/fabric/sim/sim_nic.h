@@ -32,6 +32,7 @@
 #include "transport/fabric/fabric.h"
 #include "transport/fabric/key_table.h"
 #include "transport/fabric/sim/line_model.h"
+#include "transport/fabric/sim/sim_mover.h"
 #include "transport/fabric/sim/sim_remote.h"
 #include "transport/ring/guarded_fd.h"
 
@@ -54,6 +55,7 @@ struct SimNicOptions {
   // of a real NIC.
   std::chrono::nanoseconds error_delay{10'000'000};
   std::vector<SimFault> faults;
+  std::shared_ptr<SimMover> mover = {};  // for memory of GPUs; nullptr: there is none
   CycleClock clock;
   double cycles_per_nanosecond = 0;  // of `clock`; 0: the machine's
 };

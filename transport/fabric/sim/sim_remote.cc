@@ -41,10 +41,17 @@ absl::Status CheckKernelAccess(const SegmentRecord& record) {
 
 }  // namespace
 
-SimRemote::SimRemote(const SegmentRecord& record, bool same_process)
-    : pid_(record.owner.pid), same_process_(same_process), watch_(record.owner) {}
+SimRemote::SimRemote(const SegmentRecord& record, bool same_process, SimMover* mover)
+    : pid_(record.owner.pid), same_process_(same_process), mover_(mover), watch_(record.owner) {}
 
-absl::StatusOr<std::unique_ptr<SimRemote>> SimRemote::Open(const std::string& connection) {
+SimRemote::~SimRemote() {
+  for (const Mapping& mapping : mappings_) {
+    if (mapping.memory == nullptr) mover_->Close(mapping.base);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<SimRemote>> SimRemote::Open(const std::string& connection,
+                                                           SimMover* mover) {
   absl::StatusOr<SegmentRecord> record = DecodeSegment(connection);
   if (!record.ok()) return record.status();
   absl::StatusOr<ProcessIdentity> self = SelfIdentity();
@@ -52,7 +59,7 @@ absl::StatusOr<std::unique_ptr<SimRemote>> SimRemote::Open(const std::string& co
   const bool same_process =
       self->pid == record->owner.pid && self->start_ticks == record->owner.start_ticks;
 
-  std::unique_ptr<SimRemote> remote(new SimRemote(*record, same_process));
+  std::unique_ptr<SimRemote> remote(new SimRemote(*record, same_process, mover));
   absl::StatusOr<std::unique_ptr<ImportedMemory>> table = ImportedMemory::Open(record->key_table);
   if (!table.ok()) return table.status();
   remote->table_memory_ = *std::move(table);
@@ -60,12 +67,34 @@ absl::StatusOr<std::unique_ptr<SimRemote>> SimRemote::Open(const std::string& co
   if (same_process) return remote;
 
   for (const SharedRange& range : record->memories) {
-    absl::StatusOr<std::unique_ptr<ImportedMemory>> memory = ImportedMemory::Open(range.id);
-    if (!memory.ok()) return memory.status();
-    remote->mappings_.push_back({range.address, *std::move(memory)});
+    if (absl::Status mapped = remote->Map(range); !mapped.ok()) return mapped;
   }
   if (absl::Status status = CheckKernelAccess(*record); !status.ok()) return status;
   return remote;
+}
+
+absl::Status SimRemote::Map(const SharedRange& range) {
+  if (!range.device.has_value()) {
+    absl::StatusOr<std::unique_ptr<ImportedMemory>> memory = ImportedMemory::Open(range.id);
+    if (!memory.ok()) return memory.status();
+    std::byte* const base = (*memory)->base();
+    mappings_.push_back({range.address, range.id.size, base, *std::move(memory)});
+    return absl::OkStatus();
+  }
+  if (mover_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "the target's memory is a GPU's, and this rank stages in host memory (staging: HOST)");
+  }
+  const absl::StatusOr<std::byte*> base = mover_->Import(*range.device);
+  if (!base.ok()) return base.status();
+  mappings_.push_back({range.address, range.id.size, *base, nullptr});
+  return absl::OkStatus();
+}
+
+bool SimRemote::Copy(void* destination, const void* source, size_t length) const {
+  if (mover_ != nullptr) return mover_->Copy(destination, source, length);
+  std::memcpy(destination, source, length);
+  return true;
 }
 
 bool SimRemote::Dead(uint64_t now, uint64_t interval) {
@@ -92,19 +121,19 @@ FabricStatus SimRemote::Move(FabricOpcode opcode, void* local, uint32_t length, 
     // The table is the target's word; what was mapped here is what may be touched.
     const Mapping& mapping = mappings_[entry->memory];
     const uint64_t offset = address - mapping.address;
-    if (address < mapping.address || offset > mapping.memory->size() ||
-        length > mapping.memory->size() - offset) {
+    if (address < mapping.address || offset > mapping.size || length > mapping.size - offset) {
       status = FabricStatus::kRemoteAccess;
     } else {
-      mapped = mapping.memory->base() + offset;
+      mapped = mapping.base + offset;
     }
   }
   if (mapped == nullptr) {
     if (status == FabricStatus::kOk) status = MoveByKernel(opcode, local, length, address);
-  } else if (opcode == FabricOpcode::kWrite) {
-    std::memcpy(mapped, local, length);
   } else {
-    std::memcpy(local, mapped, length);
+    const bool write = opcode == FabricOpcode::kWrite;
+    if (!Copy(write ? mapped : local, write ? local : mapped, length)) {
+      status = FabricStatus::kTransport;
+    }
   }
   KeyTable::Release(entry);
   return status;

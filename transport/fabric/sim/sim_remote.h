@@ -14,6 +14,7 @@
 #include "transport/fabric/fabric.h"
 #include "transport/fabric/key_table.h"
 #include "transport/fabric/sim/segment_file.h"
+#include "transport/fabric/sim/sim_mover.h"
 #include "transport/ring/process_identity.h"
 #include "transport/staging/shared_memory.h"
 
@@ -21,9 +22,11 @@ namespace railhop {
 
 class SimRemote {
  public:
-  // `connection` as in TargetInfo. Fails if the target is gone, or this process may not reach into
-  // its memory.
-  static absl::StatusOr<std::unique_ptr<SimRemote>> Open(const std::string& connection);
+  // `connection` as in TargetInfo. `mover`, which outlives it, moves the bytes; nullptr: memcpy.
+  // Fails if the target is gone, or this process may not reach into its memory.
+  static absl::StatusOr<std::unique_ptr<SimRemote>> Open(const std::string& connection,
+                                                         SimMover* mover);
+  ~SimRemote();
 
   // Whether the range may be accessed with `rkey` now, without doing so.
   FabricStatus Check(uint32_t rkey, uint64_t address, uint32_t length);
@@ -37,15 +40,20 @@ class SimRemote {
  private:
   struct Mapping {
     uint64_t address;  // in the target
-    std::unique_ptr<ImportedMemory> memory;
+    uint64_t size;
+    std::byte* base;                         // here
+    std::unique_ptr<ImportedMemory> memory;  // nullptr: imported by the mover
   };
 
-  SimRemote(const SegmentRecord& record, bool same_process);
+  SimRemote(const SegmentRecord& record, bool same_process, SimMover* mover);
 
+  absl::Status Map(const SharedRange& range);
+  bool Copy(void* destination, const void* source, size_t length) const;
   FabricStatus MoveByKernel(FabricOpcode opcode, void* local, uint32_t length, uint64_t address);
 
   const int32_t pid_;
   const bool same_process_;
+  SimMover* const mover_;
   ProcessWatch watch_;
   std::unique_ptr<ImportedMemory> table_memory_;
   KeyTable* table_ = nullptr;

@@ -99,6 +99,12 @@ absl::StatusOr<std::span<std::byte>> SimTarget::AllocateMemory(uint64_t bytes) {
   return std::span<std::byte>(memories_.back()->base(), bytes);
 }
 
+void SimTarget::AddDeviceMemory(void* address, uint64_t bytes, const DeviceHandle& handle) {
+  record_.memories.push_back({.address = reinterpret_cast<uint64_t>(address),
+                              .id = {.fd = 0, .size = bytes},
+                              .device = handle});
+}
+
 absl::StatusOr<RemoteBuffer> SimTarget::Register(void* address, uint64_t length,
                                                  std::vector<std::string> preferred_nics) {
   const auto start = reinterpret_cast<uint64_t>(address);

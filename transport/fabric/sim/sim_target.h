@@ -41,8 +41,11 @@ class SimTarget {
   // Zeroed memory that other processes can map: the fast way. Not registered yet.
   absl::StatusOr<std::span<std::byte>> AllocateMemory(uint64_t bytes);
 
-  // Any memory of this process; what does not come from AllocateMemory is written to and read from
-  // by process_vm_writev and process_vm_readv. Ranges may overlap.
+  // Memory of a GPU that the caller keeps, for NICs with a mover. Not registered yet.
+  void AddDeviceMemory(void* address, uint64_t bytes, const DeviceHandle& handle);
+
+  // Any memory of this process; what comes from neither of the two is written to and read from by
+  // process_vm_writev and process_vm_readv. Ranges may overlap.
   absl::StatusOr<RemoteBuffer> Register(void* address, uint64_t length,
                                         std::vector<std::string> preferred_nics);
   // Returns when no writer touches the range any more. DeadlineExceeded: one was still at work

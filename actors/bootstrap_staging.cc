@@ -1,0 +1,59 @@
+#include "actors/bootstrap_staging.h"
+
+#include <string>
+#include <utility>
+
+#include "transport/copy/cuda_copy_engine.h"
+#include "transport/copy/host_copy_engine.h"
+#include "transport/fabric/sim/cuda_mover.h"
+#include "transport/ring/control_block.h"
+#include "transport/staging/cuda_staging.h"
+#include "transport/staging/host_staging.h"
+
+namespace railhop {
+namespace {
+
+RankStaging HostParts(std::shared_ptr<Staging> staging) {
+  return {.staging = std::move(staging),
+          .copy_engine = std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane)};
+}
+
+absl::StatusOr<RankStaging> CudaParts(const RankConfig& config) {
+  const absl::StatusOr<const CudaDriver*> driver = CudaDriver::Get();
+  if (!driver.ok()) return driver.status();
+  auto opened = CudaDevice::Open(**driver, config.gpu);
+  if (!opened.ok()) return opened.status();
+  const std::shared_ptr<const CudaDevice> device = *std::move(opened);
+  RankStaging parts = HostParts(std::make_shared<CudaStaging>(device));
+  parts.make_mover = [device]() -> absl::StatusOr<std::shared_ptr<SimMover>> {
+    return CudaMover::Create(device);
+  };
+  if (!config.pxn.enable) return parts;  // nothing is copied
+  auto engine =
+      CudaCopyEngine::Create(device, {.streams = kLaneCount,
+                                      .queue_depth = kSlotsPerLane,
+                                      .doorbell = config.copy.doorbell,
+                                      .way = config.copy.way,
+                                      .priority = config.copy.stream_priority,
+                                      .gather_max_blocks = config.copy.gather_max_blocks});
+  if (!engine.ok()) return engine.status();
+  parts.copy_engine = *std::move(engine);
+  return parts;
+}
+
+}  // namespace
+
+RankStaging MakeStaging(RankConfig* config) {
+  if (config->staging == StagingKind::kHost) return HostParts(std::make_shared<HostStaging>());
+  absl::StatusOr<RankStaging> parts = CudaParts(*config);
+  if (parts.ok()) return *std::move(parts);
+  const std::string why(parts.status().message());
+  if (!config->pxn.enable) {
+    config->warnings.push_back("GPU memory cannot be used: " + why);
+  } else if (config->pxn.off_reason.empty()) {
+    config->pxn.off_reason = why;
+  }
+  return HostParts(std::make_shared<HostStaging>(why));
+}
+
+}  // namespace railhop

@@ -1,0 +1,75 @@
+#include "transport/staging/cuda_staging.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/fake_cuda/fake_cuda.h"
+
+namespace railhop {
+namespace {
+
+using testing::HasSubstr;
+
+class CudaStagingTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.Reset();
+    device_ = *CudaDevice::Open(**CudaDriver::Load(RAILHOP_FAKE_CUDA), "0000:65:00.0");
+    staging_ = std::make_unique<CudaStaging>(device_);
+  }
+
+  std::byte* Allocate(const CudaDevice& device, size_t bytes) {
+    CudaScope scope(device);
+    cuda::DevicePointer memory = 0;
+    EXPECT_EQ(device.driver().mem_alloc(&memory, bytes), cuda::kSuccess);
+    return reinterpret_cast<std::byte*>(memory);  // NOLINT(performance-no-int-to-ptr)
+  }
+
+  FakeCuda& fake_ = FakeCuda::Get();
+  std::shared_ptr<const CudaDevice> device_;
+  std::unique_ptr<CudaStaging> staging_;
+};
+
+// Field fault G6: what the process calls the device counts for nothing.
+TEST_F(CudaStagingTest, MemoryOfTheRanksGpuCanBeStagedWhateverItsNumber) {
+  std::byte* const memory = Allocate(*device_, 4096);
+  EXPECT_TRUE(*staging_->CanStage(memory, 4096, "cuda:0"));
+  EXPECT_TRUE(*staging_->CanStage(memory + 100, 200, "cuda:1"));
+  EXPECT_TRUE(*staging_->CanStage(memory, 4096, "*"));
+}
+
+TEST_F(CudaStagingTest, G2MemoryOfAnotherGpuGoesDirect) {
+  const auto other = *CudaDevice::Open(device_->driver(), "0000:17:00.0");
+  EXPECT_FALSE(*staging_->CanStage(Allocate(*other, 4096), 4096, "cuda:1"));
+}
+
+TEST_F(CudaStagingTest, HostMemoryGoesDirectAndIsNoGpus) {
+  std::byte host[64] = {};
+  EXPECT_FALSE(*staging_->CanStage(host, sizeof(host), "cpu:0"));
+  EXPECT_FALSE(*staging_->CanStage(host, sizeof(host), "*"));
+  const absl::Status status = staging_->CanStage(host, sizeof(host), "cuda:0").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("is not a GPU's"));
+}
+
+// Field fault G5.
+TEST_F(CudaStagingTest, G5MemoryThatIsMappedInPartIsRefusedWithTheReason) {
+  std::byte* const memory = Allocate(*device_, 8192);
+  // Whatever lies behind it is none of the device's, or shorter than this.
+  const absl::Status status = staging_->CanStage(memory + 4096, size_t{1} << 46, "cuda:0").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("only the first 4096 are mapped"));
+}
+
+TEST_F(CudaStagingTest, DoorbellsAreSharedWhileTheResultLives) {
+  alignas(4096) static std::byte block[4096];
+  std::shared_ptr<void> shared = staging_->ShareDoorbells(block, sizeof(block));
+  EXPECT_NE(shared, nullptr);
+  shared.reset();
+  EXPECT_EQ(fake_.calls["cuMemHostUnregister"], 1);
+  fake_.fail["cuMemHostRegister"] = cuda::kNotSupported;
+  EXPECT_EQ(staging_->ShareDoorbells(block, sizeof(block)), nullptr);
+}
+
+}  // namespace
+}  // namespace railhop
