@@ -65,6 +65,7 @@ function(railhop_check_headers)
 endfunction()
 
 # Has imported libraries linked from their archives. fmt has none in Debian: its headers alone do.
+# libcurl's does not link alone; only metadata services need it, and their clients are dropped.
 function(railhop_prefer_archives)
   get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTY IMPORTED_TARGETS)
   foreach(target IN LISTS targets)
@@ -81,7 +82,10 @@ function(railhop_prefer_archives)
       endif()
     endforeach()
   endforeach()
+  get_target_property(libevent PkgConfig::libevent INTERFACE_LINK_LIBRARIES)
+  string(REGEX REPLACE "\\.so" ".a" libevent "${libevent}")
+  set_target_properties(PkgConfig::libevent PROPERTIES INTERFACE_LINK_LIBRARIES "${libevent}")
   target_compile_definitions(railhop_options INTERFACE FMT_HEADER_ONLY)
   target_link_options(railhop_options INTERFACE
-    -static-libstdc++ -static-libgcc -Wl,--as-needed)
+    -static-libstdc++ -static-libgcc -Wl,--as-needed,--gc-sections)
 endfunction()

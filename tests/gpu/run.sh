@@ -26,7 +26,9 @@ part() {
 part nvidia-smi 30 nvidia-smi
 part nvlink-topology 30 nvidia-smi topo -m
 part copy_test 240 "$here/gpu_copy_test"
+part relay_test 240 "$here/gpu_relay_test"
 part copy_bench 120 "$here/gpu_copy_bench"
+part relay_bench 240 "$here/gpu_relay_bench"
 if command -v compute-sanitizer >/dev/null; then
   # The other process is a program of its own: it is not looked into.
   for tool in memcheck racecheck; do

@@ -1,0 +1,268 @@
+// Relayed and direct writes of GPU memory over the same simulated NIC: JSON lines.
+//
+//   gpu_relay_bench
+//
+// The NICs keep the clock alone; that the bytes arrive is gpu_relay_test's affair. Relayed and
+// direct runs take turns, and a ratio is the median of its pairs. Sources need no fence. What a
+// time contains: submit to observed completion; no registration, no connect.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/gpu/relay_support.h"
+#include "tools/demo/batches.h"
+#include "transport/copy/cuda_copy_engine.h"
+#include "transport/ring/control_block.h"
+#include "transport/staging/cuda_arena.h"
+
+namespace railhop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPairs = 5;
+constexpr std::chrono::milliseconds kRun{80}, kWarm{5};
+constexpr uint64_t kTargetBytes = 768 << 20;
+constexpr size_t kMaxOutstanding = 32;
+
+double Seconds(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+[[noreturn]] void Die(const std::string& why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  std::exit(1);
+}
+
+struct Result {
+  double gb_per_s = 0;
+  double p50_us = 0;
+};
+
+// A rank that sends from the first GPU.
+class Sender {
+ public:
+  Sender(const RelaySite& site, const GpuBuffer& source, bool relayed)
+      : relayed_(relayed), source_(source.data()), address_(site.target_address()) {
+    rank_ = site.MakeSender(relayed);
+    std::string error;
+    if (rank_ == nullptr ||
+        !rank_->RegisterMemory(source.data(), source.size(), "cuda:0", &error)) {
+      Die("no sender: " + error);
+    }
+    target_ = rank_->OpenSegment(RelaySite::kTarget, &error);
+    if (target_ == 0) Die(error);
+  }
+
+  // Keeps so many writes of `chunk` bytes under way for a while.
+  Result Run(uint64_t chunk, size_t outstanding) {
+    std::vector<double> latencies;
+    std::vector<BatchId> ids(outstanding);
+    std::vector<Clock::time_point> begun(outstanding);
+    const auto submit = [&](size_t slot) {
+      begun[slot] = Clock::now();
+      ids[slot] = Submit(std::vector{chunk}, slot * chunk);
+    };
+    const Clock::time_point start = Clock::now();
+    for (size_t slot = 0; slot < outstanding; ++slot) submit(slot);
+    Clock::time_point counted_from = start;
+    uint64_t bytes = 0;
+    bool warm = false;
+    for (;;) {
+      for (size_t slot = 0; slot < outstanding; ++slot) {
+        if (!IsDone(ids[slot], chunk)) continue;
+        const Clock::time_point now = Clock::now();
+        if (!warm && now - start > kWarm) {
+          warm = true;
+          counted_from = now;
+        } else if (warm) {
+          bytes += chunk;
+          latencies.push_back(Seconds(now - begun[slot]) * 1e6);
+        }
+        if (warm && now - counted_from > kRun && latencies.size() >= 20) {
+          for (size_t other = 0; other < outstanding; ++other) {
+            while (other != slot && !IsDone(ids[other], chunk)) {
+            }
+          }
+          return {static_cast<double>(bytes) / Seconds(now - counted_from) / 1e9,
+                  Median(std::move(latencies))};
+        }
+        submit(slot);
+      }
+    }
+  }
+
+  // One batch, all its requests at once.
+  Result Run(const KvBatch& batch) {
+    const Clock::time_point start = Clock::now();
+    const BatchId id = Submit(batch.lengths, 0);
+    while (!IsDone(id, batch.total)) {
+    }
+    const double seconds = Seconds(Clock::now() - start);
+    return {static_cast<double>(batch.total) / seconds / 1e9, seconds * 1e6};
+  }
+
+ private:
+  BatchId Submit(const std::vector<uint64_t>& lengths, uint64_t offset) {
+    requests_.clear();
+    for (const uint64_t length : lengths) {
+      requests_.push_back({Opcode::kWrite, source_ + offset, target_, address_ + offset, length});
+      offset += length;
+    }
+    BatchId id;
+    if (rank_->Submit(requests_, std::chrono::seconds(30), &id) != SubmitResult::kOk) {
+      Die("a batch was not accepted");
+    }
+    return id;
+  }
+  bool IsDone(BatchId id, uint64_t bytes) {
+    const BatchStatus status = rank_->Status(id);
+    if (status.state == BatchState::kPending) return false;
+    if (status.state != BatchState::kCompleted || status.relayed_bytes != (relayed_ ? bytes : 0)) {
+      Die(fmt::format("a batch ended in state {} ({}), {} of {} bytes relayed",
+                      static_cast<int>(status.state), TransferErrorName(status.error),
+                      status.relayed_bytes, bytes));
+    }
+    rank_->Free(id);
+    return true;
+  }
+
+  const bool relayed_;
+  std::byte* const source_;
+  const uint64_t address_;
+  std::unique_ptr<Rank> rank_;
+  SegmentId target_ = 0;
+  std::vector<TransferRequest> requests_;
+};
+
+class Pair {
+ public:
+  Pair(const RelaySiteOptions& options, const GpuBuffer& source)
+      : options_(options),
+        site_(options),
+        relayed_(site_, source, true),
+        direct_(site_, source, false) {}
+
+  // `what`: members that name the row.
+  template <class Run>
+  void Measure(const std::string& what, Run run) {
+    std::vector<double> ratios, p50_differences;
+    std::vector<double> rates[2], p50s[2];
+    for (int i = 0; i < kPairs; ++i) {
+      const Result direct = run(direct_);
+      const Result relayed = run(relayed_);
+      ratios.push_back(relayed.gb_per_s / direct.gb_per_s);
+      p50_differences.push_back(relayed.p50_us - direct.p50_us);
+      rates[0].push_back(direct.gb_per_s);
+      rates[1].push_back(relayed.gb_per_s);
+      p50s[0].push_back(direct.p50_us);
+      p50s[1].push_back(relayed.p50_us);
+    }
+    std::printf(
+        "%s\n",
+        fmt::format("{{\"name\":\"gpu.relay\",{},\"nic_gb_per_s\":{},\"piece_bytes\":{},"
+                    "\"value\":{:.4f},\"unit\":\"ratio\",\"relayed_gb_per_s\":{:.3f},"
+                    "\"direct_gb_per_s\":{:.3f},\"relayed_p50_us\":{:.2f},\"direct_p50_us\":{:.2f},"
+                    "\"p50_difference_us\":{:.2f},\"includes\":\"staging\"}}",
+                    what, options_.gb_per_s, options_.max_piece_bytes, Median(ratios),
+                    Median(rates[1]), Median(rates[0]), Median(p50s[1]), Median(p50s[0]),
+                    Median(p50_differences))
+            .c_str());
+    std::fflush(stdout);
+  }
+
+ private:
+  const RelaySiteOptions options_;
+  RelaySite site_;
+  Sender relayed_, direct_;
+};
+
+// Copy and doorbell alone, into the arena of another process: the floor of a relayed write.
+double CopyAndDoorbellUs(const std::shared_ptr<const CudaDevice>& device, const GpuBuffer& source,
+                         uint64_t bytes) {
+  ArenaOwner owner(1);
+  const auto arena = ImportedCudaArena::Open(device, owner.handle(), 1);
+  auto engine = CudaCopyEngine::Create(device, {.streams = 1, .queue_depth = kSlotsPerLane});
+  if (!arena.ok() || !engine.ok()) Die("no arena or no copy engine");
+  SharedWords words(device, true);
+  std::vector<double> times;
+  for (uint64_t sequence = 1; sequence <= 500; ++sequence) {
+    const CopySpan span{source.data(), bytes};
+    const Clock::time_point start = Clock::now();
+    (*engine)->Issue({.stream = 0,
+                      .spans = {&span, 1},
+                      .destination = (*arena)->base(),
+                      .doorbell = words.word(0),
+                      .sequence = sequence});
+    CopyDone done;
+    while ((*engine)->Reap({&done, 1}) == 0) (*engine)->Progress(0);
+    if (done.status != CopyStatus::kOk) Die("a copy failed");
+    times.push_back(Seconds(Clock::now() - start) * 1e6);
+  }
+  return Median(std::move(times));
+}
+
+int Run() {
+  std::string why;
+  if (TestDriver(&why) == nullptr) {
+    std::fprintf(stderr, "%s\n", why.c_str());
+    return 77;
+  }
+  const auto device = TestDevice(0);
+  const GpuBuffer source(device, kTargetBytes);
+  constexpr uint64_t kKib = 1024, kMib = 1024 * kKib;
+  constexpr uint64_t kChunks[] = {64 * kKib, 512 * kKib, kMib, 2 * kMib, 4 * kMib, 8 * kMib};
+  const auto write = [](uint64_t chunk, size_t outstanding) {
+    return [=](Sender& sender) { return sender.Run(chunk, outstanding); };
+  };
+  {
+    const double floor_us = CopyAndDoorbellUs(device, source, 64 * kKib);
+    std::printf("{\"name\":\"gpu.copy_and_doorbell_64k\",\"value\":%.2f,\"unit\":\"us\"}\n",
+                floor_us);
+    Pair pair(
+        {.target_bytes = kTargetBytes, .gb_per_s = 100'000, .move = false, .base_delay_ns = 0},
+        source);
+    pair.Measure("\"chunk\":65536,\"outstanding\":1,\"case\":\"no wire\"", write(64 * kKib, 1));
+  }
+  const std::vector<KvBatch> batches = *ReadBatches("");
+  struct Setting {
+    double gb_per_s;
+    uint64_t piece_bytes;
+  };
+  for (const Setting& setting :
+       {Setting{25, 8 * kMib}, Setting{50, 8 * kMib}, Setting{25, 512 * kKib}, Setting{25, kMib}}) {
+    Pair pair({.target_bytes = kTargetBytes,
+               .gb_per_s = setting.gb_per_s,
+               .move = false,
+               .max_piece_bytes = setting.piece_bytes},
+              source);
+    for (const uint64_t chunk : kChunks) {
+      for (const size_t outstanding : {size_t{1}, size_t{8}, kMaxOutstanding}) {
+        pair.Measure(fmt::format("\"chunk\":{},\"outstanding\":{}", chunk, outstanding),
+                     write(chunk, outstanding));
+      }
+    }
+    for (const KvBatch& batch : batches) {
+      pair.Measure(fmt::format("\"batch\":\"{}\",\"bytes\":{}", batch.name, batch.total),
+                   [&](Sender& sender) { return sender.Run(batch); });
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace railhop
+
+int main(int argc, char** argv) {
+  int status = railhop::RelayRoleMain(argc, argv);
+  if (status < 0) status = railhop::GpuTestMain(argc, argv);
+  return status >= 0 ? status : railhop::Run();
+}
