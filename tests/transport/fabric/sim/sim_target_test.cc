@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 
 #include "tests/transport/fabric/sim/sim_fixture.h"
 #include "tests/transport/staging/child_process.h"
+#include "transport/fabric/sim/sim_remote.h"
 
 namespace railhop {
 namespace {
@@ -214,6 +216,89 @@ TEST_F(SimTargetTest, MalformedFilesAreRefused) {
   nlohmann::json renamed = good;
   renamed["name"] = "other";
   expect_refused(renamed.dump());
+}
+
+TEST_F(SimTargetTest, MemoryOfAGpuIsPublishedByItsHandle) {
+  auto target = Make("t");
+  char bytes[64] = {};
+  DeviceHandle handle{};
+  for (size_t i = 0; i < handle.size(); ++i) handle[i] = static_cast<uint8_t>(255 - 3 * i);
+  target->AddDeviceMemory(bytes, sizeof(bytes), handle);
+  ASSERT_TRUE(target->Register(bytes + 8, 8, {"n"}).ok());
+  const auto record = DecodeSegment(target->info().connection);
+  ASSERT_TRUE(record.ok()) << record.status();
+  ASSERT_EQ(record->memories.size(), 1U);
+  EXPECT_EQ(record->memories[0].address, reinterpret_cast<uint64_t>(bytes));
+  EXPECT_EQ(record->memories[0].id.size, sizeof(bytes));
+  EXPECT_EQ(record->memories[0].device, handle);
+  nlohmann::json bad = nlohmann::json::parse(target->info().connection);
+  for (const std::string& text : {std::string(128, 'g'), std::string(126, '0'), std::string()}) {
+    bad["memories"][0]["handle"] = text;
+    EXPECT_FALSE(DecodeSegment(bad.dump()).ok()) << text;
+  }
+}
+
+// A mover that imports by the first byte of the handle, and says what it was asked to do.
+class SpyMover : public SimMover {
+ public:
+  absl::StatusOr<std::byte*> Import(const DeviceHandle& handle) override {
+    if (handle[0] != 1) return absl::FailedPreconditionError("no such memory");
+    ++open;
+    return memory;
+  }
+  void Close(std::byte* closed) override {
+    EXPECT_EQ(closed, memory);
+    --open;
+  }
+  bool Copy(void* destination, const void* source, size_t length) override {
+    if (fails) return false;
+    std::memcpy(destination, source, length);
+    return true;
+  }
+  std::byte memory[64] = {};
+  int open = 0;
+  bool fails = false;
+};
+
+TEST_F(SimTargetTest, AnotherProcessReachesMemoryOfAGpuByItsMover) {
+  const DeviceHandle handle{1};
+  const DeviceHandle unknown{2};
+  char bytes[64] = {};
+  ChildProcess child([&](Channel& channel) {
+    auto target = Make("gpu");
+    target->AddDeviceMemory(bytes, sizeof(bytes), handle);
+    const auto buffer = target->Register(bytes + 16, 32, {"n"});
+    auto other = Make("unknown");
+    other->AddDeviceMemory(bytes, sizeof(bytes), unknown);
+    if (!buffer.ok() || !target->Publish().ok() || !other->Publish().ok()) return 1;
+    channel.Send(buffer->rkey);
+    channel.WaitForEnd();
+    return 0;
+  });
+  uint32_t rkey = 0;
+  ASSERT_TRUE(child.channel().Receive(&rkey));
+  SpyMover mover;
+  const std::string connection = LoadSimTarget(directory_.path(), "gpu")->connection;
+  EXPECT_EQ(SimRemote::Open(connection, nullptr).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(
+      SimRemote::Open(LoadSimTarget(directory_.path(), "unknown")->connection, &mover).ok());
+  {
+    auto remote = SimRemote::Open(connection, &mover);
+    ASSERT_TRUE(remote.ok()) << remote.status();
+    char text[] = "abcd";
+    const auto address = reinterpret_cast<uint64_t>(bytes);
+    EXPECT_EQ((*remote)->Move(FabricOpcode::kWrite, text, 4, address + 20, rkey),
+              FabricStatus::kOk);
+    EXPECT_EQ(std::memcmp(mover.memory + 20, "abcd", 4), 0);
+    EXPECT_EQ((*remote)->Move(FabricOpcode::kWrite, text, 4, address + 46, rkey),
+              FabricStatus::kRemoteAccess);
+    mover.fails = true;
+    EXPECT_EQ((*remote)->Move(FabricOpcode::kWrite, text, 4, address + 20, rkey),
+              FabricStatus::kTransport);
+    EXPECT_EQ(mover.open, 1);
+  }
+  EXPECT_EQ(mover.open, 0);
 }
 
 TEST_F(SimTargetTest, WhatIsNoRegularFileIsRefusedAtOnce) {
