@@ -88,14 +88,15 @@ absl::Status ChildProcess::Died() {
 }
 
 std::string ChildProcess::HowItDied() const {
+  if (pid_ <= 0) return "";
   siginfo_t info{};
   // Looked at, not taken: Died() or Finish() still find it.
   const int looked = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
-  if (pid_ <= 0 || looked != 0 || info.si_pid == 0) return "";
+  if (looked != 0 || info.si_pid == 0) return "";
   if (info.si_code == CLD_EXITED) {
-    return fmt::format("; the process {} exited with code {}", name_, info.si_status);
+    return fmt::format("the process {} exited with code {}", name_, info.si_status);
   }
-  return fmt::format("; the process {} was killed by signal {}", name_, info.si_status);
+  return fmt::format("the process {} was killed by signal {}", name_, info.si_status);
 }
 
 absl::Status ChildProcess::Send(const nlohmann::json& request) {

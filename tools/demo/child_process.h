@@ -33,7 +33,7 @@ class ChildProcess {
   absl::StatusOr<nlohmann::json> Receive(std::chrono::milliseconds timeout);
   absl::StatusOr<nlohmann::json> Ask(const nlohmann::json& request,
                                      std::chrono::milliseconds timeout);
-  // "; the process NAME was killed by signal 9", say, or nothing if it lives.
+  // "the process NAME was killed by signal 9", say; empty: it lives, or its end was told of before.
   std::string HowItDied() const;
   // Closes its standard input, which ends it, and waits; kills it after `timeout`.
   absl::Status Finish(std::chrono::milliseconds timeout);

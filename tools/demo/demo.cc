@@ -80,6 +80,17 @@ class Demo {
   explicit Demo(const DemoOptions& options) : options_(options) {}
 
   absl::Status Run() {
+    absl::Status status = Replay();
+    // Whatever failed: a target that is gone is the reason, and ranks do not know how it ended.
+    const std::string ended = status.ok() || target_.empty() ? "" : target_[0].HowItDied();
+    if (ended.empty()) return status;
+    return absl::Status(status.code(), fmt::format("{}; {}", std::string(status.message()), ended));
+  }
+
+  DemoReport TakeReport() { return std::move(report_); }
+
+ private:
+  absl::Status Replay() {
     if (absl::Status status = CheckWritable(options_.json, "--json"); !status.ok()) return status;
     if (absl::Status status = CheckWritable(options_.trace, "--trace"); !status.ok()) return status;
     if (absl::Status status = Prepare(); !status.ok()) return status;
@@ -93,9 +104,6 @@ class Demo {
     return Finish();
   }
 
-  DemoReport TakeReport() { return std::move(report_); }
-
- private:
   absl::Status Prepare() {
     absl::StatusOr<std::vector<KvBatch>> batches = ReadBatches(options_.batches);
     if (!batches.ok()) return batches.status();
@@ -220,9 +228,9 @@ class Demo {
           fmt::format("batch {} of rank {}, {}", batch.name, rank, relayed ? "relayed" : "direct");
       if (replies[rank]["state"] != "COMPLETED") {
         return absl::InternalError(fmt::format(
-            "{}: {} ({}), {} of {} bytes arrived{}", what,
-            replies[rank]["state"].get<std::string>(), replies[rank]["reason"].get<std::string>(),
-            replies[rank]["bytes"].get<uint64_t>(), batch.total, target_[0].HowItDied()));
+            "{}: {} ({}), {} of {} bytes arrived", what, replies[rank]["state"].get<std::string>(),
+            replies[rank]["reason"].get<std::string>(), replies[rank]["bytes"].get<uint64_t>(),
+            batch.total));
       }
       absl::StatusOr<json> checked = target_[0].Ask(
           {{"command", "check"}, {"area", rank}, {"bytes", batch.total}, {"seed", SeedOf(rank)}},

@@ -86,8 +86,10 @@ TEST_F(PieceReportTest, ElseTheLongestStageWithASlotNamesItsActorAndRank) {
   EXPECT_EQ(bound.rank, 1u);
   EXPECT_FALSE(bound.waits_for_nic);
   EXPECT_DOUBLE_EQ(bound.busy, 0.7);
-  EXPECT_THAT(bound.evidence, AllOf(HasSubstr("copy issued -> doorbell seen: 80.0 us at rank 1"),
-                                    HasSubstr("busy 70 %")));
+  EXPECT_THAT(
+      bound.evidence,
+      AllOf(HasSubstr("slot for 118.0 us on average, 60.0 of them in copy issued -> doorbell"),
+            HasSubstr("longest at rank 1 (80.0 us)"), HasSubstr("busy 70 %")));
 }
 
 TEST_F(PieceReportTest, TheNicIsNamedWhereItIsWaitedFor) {
