@@ -148,7 +148,7 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, EndpointActor::Resolve 
                            .nic_count = static_cast<uint32_t>(nics_.size()),
                            .slice = SliceOf(config_),
                            .slice_attempts = static_cast<uint32_t>(config_.slice_attempts),
-                           .efficient_bytes = staging_.copy_engine->efficient_bytes(),
+                           .job_sizes = staging_.copy_engine->job_sizes(),
                            .max_piece_bytes = pxn.max_piece_bytes,
                            .credit_timeout = ToCycles(Milliseconds(pxn.credit_timeout_ms)),
                            .piece_timeout = ToCycles(piece_timeout)});

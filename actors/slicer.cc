@@ -91,12 +91,13 @@ void PieceContent::Append(const Span& span) {
   length += span.length;
 }
 
-uint64_t PieceTarget(uint64_t bytes_waiting, uint64_t bytes_at_relay, uint64_t efficient_bytes,
+uint64_t PieceTarget(uint64_t bytes_waiting, uint64_t bytes_at_relay, const JobSizes& sizes,
                      uint64_t max_piece_bytes) {
-  // A quarter of it: pieces grow with the backlog, and the last one of a burst is never a large
-  // part of it.
-  const uint64_t target =
-      std::clamp(bytes_at_relay / 4, std::min(efficient_bytes, max_piece_bytes), max_piece_bytes);
+  // An eighth of what waits: the first piece is a small part of it, and so is the last.
+  const uint64_t share = std::min(bytes_waiting / 8, sizes.backlog);
+  // A quarter of what the relay has: the copy is over before it is sent.
+  const uint64_t target = std::clamp(std::max(share, bytes_at_relay / 4),
+                                     std::min(sizes.idle, max_piece_bytes), max_piece_bytes);
   // The rest would not be worth a piece of its own.
   return bytes_waiting < 2 * target ? std::min(bytes_waiting, max_piece_bytes) : target;
 }

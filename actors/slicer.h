@@ -2,7 +2,7 @@
 // for one in the ring - not before, so that a piece carries what has gathered meanwhile.
 //
 // A piece costs a fixed time however small it is (the issue of its copy alone 4 us through a GPU's
-// copy engine), so it packs spans of several requests; on an idle lane pieces are no larger than
+// copy engine), so it packs spans of several requests; when little waits pieces are no larger than
 // that asks for, so that copy and send overlap. PieceTarget() is that rule. Pure logic, one owner,
 // no allocation after construction.
 #pragma once
@@ -96,9 +96,9 @@ struct PieceContent {
   uint64_t length = 0;
 };
 
-// Bytes that the next piece of a lane should carry: what the copy engine finds efficient, or more
-// when the relay has so much in hand that it will not be waited for.
-uint64_t PieceTarget(uint64_t bytes_waiting, uint64_t bytes_at_relay, uint64_t efficient_bytes,
+// Bytes that the next piece of a lane should carry: what the copy engine wants at least, or more
+// when so much waits, or when the relay has so much in hand that the piece will not be waited for.
+uint64_t PieceTarget(uint64_t bytes_waiting, uint64_t bytes_at_relay, const JobSizes& sizes,
                      uint64_t max_piece_bytes);
 
 // Moves spans from the front of `queue` into `piece`, at most `max_bytes`; a span that does not fit

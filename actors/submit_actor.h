@@ -54,9 +54,9 @@ class SubmitActor : public Actor, private Poller {
   struct Options {
     RoutePlanner::Options routes;
     uint32_t nic_count = 1;
-    SliceSize slice = {};                   // what a request is dealt out in over several NICs
-    uint32_t slice_attempts = 1;            // of a direct slice, the first one included
-    uint64_t efficient_bytes = 128 * 1024;  // CopyEngine::efficient_bytes
+    SliceSize slice = {};         // what a request is dealt out in over several NICs
+    uint32_t slice_attempts = 1;  // of a direct slice, the first one included
+    JobSizes job_sizes = {.idle = 128 * 1024, .backlog = 128 * 1024};  // CopyEngine::job_sizes
     uint64_t max_piece_bytes = kSlotBytes;
     uint64_t credit_timeout = 0;  // cycles
     uint64_t piece_timeout = 0;   // cycles

@@ -103,7 +103,7 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
   }
   flow.blocked_since = 0;
   CutPiece(pool_, flow.queue,
-           PieceTarget(flow.queue.bytes, book.bytes_at_relay(), options_.efficient_bytes,
+           PieceTarget(flow.queue.bytes, book.bytes_at_relay(), options_.job_sizes,
                        options_.max_piece_bytes),
            &book.NextSlot().content);
   const RingPiece& piece = book.Take(targets_[target].route, now + options_.piece_timeout);

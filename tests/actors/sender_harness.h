@@ -120,7 +120,7 @@ class SenderHarness {
                 .nic_count = setup.nics,
                 .slice = {.bytes = 64 * kKiB, .fragment = 16 * kKiB},
                 .slice_attempts = setup.slice_attempts,
-                .efficient_bytes = 256 * kKiB,
+                .job_sizes = {.idle = 256 * kKiB, .backlog = 256 * kKiB},
                 .max_piece_bytes = setup.max_piece_bytes,
                 .credit_timeout = kCreditTimeout,
                 .piece_timeout = kPieceTimeout}),

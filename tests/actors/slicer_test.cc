@@ -75,29 +75,41 @@ TEST_F(SlicerTest, RemovingFromAQueueKeepsTheOrderOfTheRest) {
   EXPECT_EQ(pool_.Front(queue_).length, 1u);
 }
 
-// Idle: small pieces, so that copy and send overlap. Backlog: a quarter of it, up to the slot.
-TEST_F(SlicerTest, PiecesGrowWithTheBacklog) {
-  constexpr uint64_t kMax = kSlotBytes;
-  constexpr uint64_t kEfficient = 128 * kKiB;
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kEfficient, kMax), kEfficient);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 512 * kKiB, kEfficient, kMax), kEfficient);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 2 * kMiB, kEfficient, kMax), 512 * kKiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 16 * kMiB, kEfficient, kMax), 4 * kMiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 32 * kMiB, kEfficient, kMax), 8 * kMiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, UINT64_MAX, kEfficient, kMax), kMax);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kEfficient, 64 * kKiB), 64 * kKiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, kMiB, kEfficient, 64 * kKiB), 64 * kKiB);
+constexpr uint64_t kMax = kSlotBytes;
+constexpr JobSizes kSizes{.idle = 128 * kKiB, .backlog = kMiB};
+
+// Idle: small pieces, so that copy and send overlap. Backlog at the relay: a quarter of it.
+TEST_F(SlicerTest, PiecesGrowWithWhatTheRelayHas) {
+  constexpr uint64_t kWaiting = kMiB;
+  EXPECT_EQ(PieceTarget(kWaiting, 0, kSizes, kMax), kSizes.idle);
+  EXPECT_EQ(PieceTarget(kWaiting, 512 * kKiB, kSizes, kMax), kSizes.idle);
+  EXPECT_EQ(PieceTarget(kWaiting, kMiB, kSizes, kMax), 256 * kKiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 16 * kMiB, kSizes, kMax), 4 * kMiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 32 * kMiB, kSizes, kMax), 8 * kMiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, UINT64_MAX, kSizes, kMax), kMax);
+  EXPECT_EQ(PieceTarget(kWaiting, 0, kSizes, 64 * kKiB), 64 * kKiB);
+  EXPECT_EQ(PieceTarget(kWaiting, kMiB, kSizes, 64 * kKiB), 64 * kKiB);
+}
+
+TEST_F(SlicerTest, PiecesGrowWithWhatWaits) {
+  EXPECT_EQ(PieceTarget(512 * kKiB, 0, kSizes, kMax), kSizes.idle);
+  EXPECT_EQ(PieceTarget(2 * kMiB, 0, kSizes, kMax), 256 * kKiB);
+  EXPECT_EQ(PieceTarget(8 * kMiB, 0, kSizes, kMax), kMiB);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kSizes, kMax), kSizes.backlog);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kSizes, 64 * kKiB), 64 * kKiB);
+  // An engine that wins nothing by it has them small.
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, {40 * kKiB, 40 * kKiB}, kMax), 40 * kKiB);
   // A copy that costs nothing is never worth a piece of its own.
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kMax, kMax), kMax);
+  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, {kMax, kMax}, kMax), kMax);
 }
 
 TEST_F(SlicerTest, WhatWouldBeLeftOfAQueueIsWorthAPieceOrGoesAlong) {
-  constexpr uint64_t kEfficient = 40 * kKiB;
-  EXPECT_EQ(PieceTarget(64 * kKiB, 0, kEfficient, kSlotBytes), 64 * kKiB);
-  EXPECT_EQ(PieceTarget(2 * kEfficient - 1, 0, kEfficient, kSlotBytes), 2 * kEfficient - 1);
-  EXPECT_EQ(PieceTarget(2 * kEfficient, 0, kEfficient, kSlotBytes), kEfficient);
-  EXPECT_EQ(PieceTarget(9 * kMiB, 32 * kMiB, kEfficient, kSlotBytes), kSlotBytes);
-  EXPECT_EQ(PieceTarget(64 * kKiB, 0, kEfficient, 48 * kKiB), 48 * kKiB);
+  constexpr JobSizes kHost{40 * kKiB, 40 * kKiB};
+  EXPECT_EQ(PieceTarget(64 * kKiB, 0, kHost, kMax), 64 * kKiB);
+  EXPECT_EQ(PieceTarget(2 * kHost.idle - 1, 0, kHost, kMax), 2 * kHost.idle - 1);
+  EXPECT_EQ(PieceTarget(2 * kHost.idle, 0, kHost, kMax), kHost.idle);
+  EXPECT_EQ(PieceTarget(9 * kMiB, 32 * kMiB, kHost, kMax), kMax);
+  EXPECT_EQ(PieceTarget(64 * kKiB, 0, kHost, 48 * kKiB), 48 * kKiB);
 }
 
 TEST_F(SlicerTest, AnEmptyQueueGivesNoPiece) {

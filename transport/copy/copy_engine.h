@@ -38,14 +38,19 @@ struct CopyDone {
   CopyStatus status = CopyStatus::kOk;
 };
 
+// How large jobs should be, in bytes.
+struct JobSizes {
+  uint64_t idle = 0;  // at least so large, if that much is waiting: what a job costs besides then
+                      // is not more than its copy, and copy and send of a few still overlap
+  uint64_t backlog = 0;  // up to so large when much is waiting: larger ones win nothing
+};
+
 class CopyEngine {
  public:
   virtual ~CopyEngine() = default;
 
   virtual uint32_t stream_count() const = 0;
-  // A job of so many bytes takes so long that what a job costs besides hardly counts: while more is
-  // waiting, smaller ones waste time, and larger ones win nothing.
-  virtual uint64_t efficient_bytes() const = 0;
+  virtual JobSizes job_sizes() const = 0;
 
   // The lane of a stream, empty now, has been mapped anew, perhaps at addresses of an earlier one.
   virtual void Reset(uint32_t stream) { (void)stream; }

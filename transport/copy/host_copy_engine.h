@@ -26,7 +26,7 @@ class HostCopyEngine : public CopyEngine {
 
   // A few us of memcpy, where a piece costs 0.3 us besides; and the 18 slots of a lane stay in a
   // level-2 cache with the sources (measured: docs/performance.md).
-  uint64_t efficient_bytes() const override { return 40 * 1024; }
+  JobSizes job_sizes() const override { return {.idle = 40 * 1024, .backlog = 40 * 1024}; }
   uint32_t stream_count() const override { return static_cast<uint32_t>(streams_.size()); }
   bool Issue(const CopyJob& job) override;
   uint64_t Progress(uint64_t budget_bytes) override;

@@ -40,7 +40,9 @@ class NullCopyEngine final : public HostCopyEngine {
  public:
   using HostCopyEngine::HostCopyEngine;
   // A quarter of what is outstanding, so that sender and relay both have something to do.
-  uint64_t efficient_bytes() const override { return kPipelineBytes / 4; }
+  JobSizes job_sizes() const override {
+    return {.idle = kPipelineBytes / 4, .backlog = kPipelineBytes / 4};
+  }
   bool Issue(const CopyJob& job) override {
     CopyJob issued = job;
     issued.spans = {};
