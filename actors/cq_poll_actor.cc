@@ -33,6 +33,8 @@ TransferError ToTransferError(FabricStatus status) {
       return TransferError::kTargetDead;
     case FabricStatus::kExposed:
       return TransferError::kExposed;
+    case FabricStatus::kHungUp:
+      return TransferError::kHungUp;
     case FabricStatus::kTransport:
     case FabricStatus::kFlushed:
       break;

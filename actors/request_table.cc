@@ -71,6 +71,8 @@ const char* TransferErrorName(TransferError error) {
       return "relay error";
     case TransferError::kExposed:
       return "given up; the target may still write what was sent";
+    case TransferError::kHungUp:
+      return "the target hung up, which is how one of version 1 refuses";
   }
   return "unknown";
 }

@@ -397,7 +397,7 @@ void SubmitActor::OnDirectDone(const SliceDone& done) {
   assert(slice != nullptr);
   const auto error = static_cast<TransferError>(done.status);
   if (error == TransferError::kNone) targets_[slice->target].suspect = false;
-  if (error == TransferError::kTransport) {
+  if (error == TransferError::kTransport || error == TransferError::kHungUp) {
     paths_.NoteBroken(slice->target, slice->nic, slice->endpoint);
   }
   if (MayGoAgain(*slice, error)) {
@@ -408,9 +408,13 @@ void SubmitActor::OnDirectDone(const SliceDone& done) {
 }
 
 // A transport error is one of the path, and comes once nothing of the slice can land any more (see
-// kExposed for one that may): every other error would meet it on the next path as well.
+// kExposed for one that may): every other error would meet it on the next path as well. A target
+// that hung up was either about to end or refuses: once more tells which.
 bool SubmitActor::MayGoAgain(const DirectSlice& slice, TransferError error) const {
-  return error == TransferError::kTransport && slice.attempts < options_.slice_attempts &&
+  uint32_t attempts = 0;
+  if (error == TransferError::kTransport) attempts = options_.slice_attempts;
+  if (error == TransferError::kHungUp) attempts = std::min(2u, options_.slice_attempts);
+  return slice.attempts < attempts &&
          table_.at(slice.span.batch).progress.abandoned == TransferError::kNone;
 }
 

@@ -140,6 +140,18 @@ TEST_F(OneNicRetryTest, AttemptsAreCounted) {
   EXPECT_EQ(SentAgain(), 2u);
 }
 
+TEST_F(OneNicRetryTest, ATargetThatHangsUpIsTriedOnceMore) {
+  const BatchId batch = sender_.Submit({Write(0, 0, 1000)});
+  sender_.PostDone(TakePost(), TransferError::kHungUp);
+  ExpectState(batch, BatchState::kPending);
+  sender_.Pass();
+  EXPECT_TRUE(sender_.posts.empty()) << "the path is broken";
+  sender_.AddTarget(0, {{}}, 2);
+  sender_.PostDone(TakePost(), TransferError::kHungUp);
+  ExpectState(batch, BatchState::kFailed, TransferError::kHungUp);
+  EXPECT_EQ(SentAgain(), 1u);
+}
+
 TEST_F(RetryTest, WhatEveryPathWouldMeetFailsAtOnce) {
   for (const TransferError error :
        {TransferError::kRemoteAccess, TransferError::kNotRegistered, TransferError::kTargetDead,

@@ -51,6 +51,7 @@ enum class TransferError : int32_t {
   kStopping = -9,        // the rank was stopped meanwhile
   kRelay = -10,          // the relay reported an error and no direct path was left
   kExposed = -11,        // the target, which does not answer, may still write what was sent to it
+  kHungUp = -12,         // the target, which has no other way to refuse, hung up on every try
 };
 const char* TransferErrorName(TransferError error);
 

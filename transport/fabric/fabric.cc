@@ -18,6 +18,8 @@ const char* FabricStatusName(FabricStatus status) {
       return "flushed";
     case FabricStatus::kExposed:
       return "given up, may still land";
+    case FabricStatus::kHungUp:
+      return "the target hung up";
   }
   return "unknown";
 }

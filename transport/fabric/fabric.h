@@ -36,6 +36,7 @@ enum class FabricStatus : int32_t {
                           // carried out, but nothing of it can land any more
   kExposed = -6,  // given up, and bytes of it may still land until the target has ended: the
                   // only one of which that is true
+  kHungUp = -7,   // the target hung up in the middle of it, which may be how it refuses
 };
 const char* FabricStatusName(FabricStatus status);
 

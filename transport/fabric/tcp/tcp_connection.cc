@@ -375,9 +375,11 @@ void TcpConnection::Lost(int error, uint64_t now) {
     return Open(now);
   }
   const uint64_t sequence = At(done_).sequence;
-  unconfirmed_ = !HungUp(error) && ExposeWrites();
+  const bool hung_up = HungUp(error);
+  unconfirmed_ = !hung_up && ExposeWrites();
   Close(State::kEnded);
-  owner_.PartFailed(sequence, FabricStatus::kTransport);
+  const bool may_refuse = hung_up && !peer_.acknowledged;
+  owner_.PartFailed(sequence, may_refuse ? FabricStatus::kHungUp : FabricStatus::kTransport);
 }
 
 void TcpConnection::Expire(uint64_t now) {

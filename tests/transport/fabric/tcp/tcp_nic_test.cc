@@ -149,8 +149,7 @@ TEST_P(TcpNicTest, ARefusedRequestFailsAndThoseBeforeItSucceed) {
   ASSERT_TRUE(nic_->Prepare(Request(endpoint_, opcode, 4, 100)));
   nic_->Submit();
   // Version 1 has no words for it: the target hangs up.
-  const FabricStatus status =
-      acknowledged() ? FabricStatus::kRemoteAccess : FabricStatus::kTransport;
+  const FabricStatus status = acknowledged() ? FabricStatus::kRemoteAccess : FabricStatus::kHungUp;
   EXPECT_THAT(Consume(*nic_, 4), ElementsAre(Done(1, 3 << 20), Done(2, 100), Failed(3, status),
                                              Failed(4, FabricStatus::kFlushed)));
   EXPECT_EQ(nic_->exposed_writes(), 0u);
