@@ -252,7 +252,14 @@ void EngineBatches::StopCallbacks() {
     const std::lock_guard lock(thread_mutex_);
     thread = std::move(thread_);
   }
-  if (thread.joinable()) thread.join();
+  if (!thread.joinable()) return;
+  if (thread.get_id() == std::this_thread::get_id()) {
+    // A callback that destroys its engine: nothing of it is touched once that returns.
+    *left_alone_ = true;
+    thread.detach();
+  } else {
+    thread.join();
+  }
 }
 
 // A thread of the data path: hands the batch over and is gone. One that is in the list already will
@@ -270,6 +277,8 @@ void EngineBatches::OnBatchState(uint64_t cookie) {
 
 void EngineBatches::RunCallbacks() {
   pthread_setname_np(pthread_self(), "callbacks");
+  bool left_alone = false;
+  left_alone_ = &left_alone;
   while (true) {
     const uint32_t seen = changes_.load(std::memory_order_acquire);
     Batch* changed = changed_.exchange(nullptr, std::memory_order_acquire);
@@ -283,6 +292,7 @@ void EngineBatches::RunCallbacks() {
       Batch& batch = *std::exchange(oldest, oldest->next_changed);
       batch.listed.exchange(false, std::memory_order_acq_rel);
       TellCallback(batch);
+      if (left_alone) return;
     }
     if (stop_.load(std::memory_order_acquire)) return;
     if (idle) changes_.wait(seen, std::memory_order_acquire);

@@ -48,8 +48,9 @@ class EngineBatches final : private BatchListener {
   EngineError Free(BatchHandle handle);
   // TransferEngine::SetCallback.
   EngineError SetCallback(BatchHandle handle, BatchCallback callback);
-  // Waits for a callback that is running; none is called afterwards. The data path may go on
-  // telling of batches until it is destroyed, so it must be before this object is.
+  // Waits for a callback that is running, unless it is called from that one; none is called
+  // afterwards. The data path may go on telling of batches until it is destroyed, so it must be
+  // before this object is.
   void StopCallbacks();
 
  private:
@@ -105,6 +106,7 @@ class EngineBatches final : private BatchListener {
   std::atomic<Batch*> changed_{nullptr};  // batches whose state has changed, the latest first
   std::atomic<uint32_t> changes_{0};      // counts them; the thread waits for it
   std::atomic<bool> stop_{false};
+  bool* left_alone_ = nullptr;  // of the thread: this object may be gone
   std::mutex thread_mutex_;
   std::thread thread_;  // under thread_mutex_; none until there is a callback
 };

@@ -5,12 +5,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "tests/support/flag.h"
 #include "tests/support/wait_until.h"
 #include "tests/transport/engine/fake_data_path.h"
 
@@ -199,6 +201,24 @@ TEST_F(EngineBatchesTest, ACallbackMaySetAnotherWhileCallbacksAreStopped) {
     stopping.notify_all();
     batches.StopCallbacks();
   }
+}
+
+TEST_F(EngineBatchesTest, ACallbackMayDestroyTheBatches) {
+  auto batches = std::make_unique<EngineBatches>(&path_);
+  Flag ended;
+  Flag destroyed;
+  const BatchHandle batch = batches->Allocate(1);
+  batches->SetCallback(batch, [&](BatchHandle, const TransferStatus&) {
+    EXPECT_TRUE(ended.Wait());  // the path tells of nothing any more
+    batches.reset();
+    destroyed.Set();
+  });
+  const std::vector<TransferRequest> requests{{.target = 1, .length = 10}};
+  ASSERT_EQ(batches->Submit(batch, requests, milliseconds(0)), EngineError::kOk);
+  path_.Land(path_.last, 0);
+  path_.End(path_.last, BatchState::kCompleted);
+  ended.Set();
+  EXPECT_TRUE(destroyed.Wait());
 }
 
 TEST_F(EngineBatchesTest, AfterTheStopNoCallbackStarts) {
