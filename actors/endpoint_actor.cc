@@ -267,7 +267,8 @@ absl::Status EndpointActor::Mend(Target& target) {
   if (gone || !target.AllConnected()) Retry(target);
   if (gone) {
     Fail(target, TransferError::kTargetDead);
-  } else if (!target.AnyConnected()) {
+  } else if (!target.AnyConnected() && target.backoff == kLastRetry) {
+    // Not at the first try: what waits for the connection may have been about to get it.
     Fail(target, TransferError::kTransport);
   }
   return status;

@@ -384,6 +384,27 @@ TEST_F(EndpointActorTest, ARestartedTargetLeavesNoEndpointOfItsPredecessor) {
   EXPECT_EQ(endpoint_.NextPoll(now_), Poller::kNever);
 }
 
+TEST_F(EndpointActorTest, ATargetIsFailedAfterSeveralTriesNotAfterOne) {
+  directory_["a"] = Info("a", "x");
+  ASSERT_TRUE(Open("a").ok());
+  Pass();
+  nics_[0].refuse = nics_[1].refuse = absl::InternalError("no link");
+  Break(0, FabricStatus::kTransport);
+  Break(1, FabricStatus::kTransport);
+  const int attempts = nics_[0].attempts;
+  for (int tries = 0; tries < 3;) {
+    Advance(milliseconds(10));
+    tries = nics_[0].attempts - attempts;
+    ASSERT_THAT(submit_.failed, IsEmpty()) << tries;
+  }
+  for (int i = 0; i < 200; ++i) Advance(milliseconds(10));
+  ASSERT_THAT(submit_.failed, SizeIs(1));
+  EXPECT_EQ(submit_.failed[0].error, TransferError::kTransport);
+  nics_[0].refuse = nics_[1].refuse = absl::OkStatus();
+  Advance(milliseconds(1001));
+  EXPECT_EQ(Route().version, 2u);
+}
+
 TEST_F(EndpointActorTest, WithOneNicLeftATargetIsNotFailed) {
   directory_["a"] = Info("a", "x");
   ASSERT_TRUE(Open("a").ok());
