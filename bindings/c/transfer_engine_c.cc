@@ -32,7 +32,8 @@ namespace {
 
 constexpr std::chrono::hours kUntilItsDeadline{24 * 365};  // the data path sees to that
 
-// What the C interface keeps beside an engine: notifications that wait for their batch.
+// What the C interface keeps beside an engine: notifications that wait for their batch, and batches
+// of calls that timed out, which are freed once they have ended.
 struct Engine {
   struct Pending {
     SegmentHandle target = 0;
@@ -41,6 +42,7 @@ struct Engine {
   std::unique_ptr<TransferEngine> engine;
   std::mutex mutex;
   std::map<BatchHandle, Pending> pending;
+  std::vector<BatchHandle> late;
 };
 
 Engine& Of(transfer_engine_t engine) {
@@ -119,6 +121,13 @@ void SendPending(Engine& engine, BatchHandle batch) {
     if (status.state != railhop::TransferState::kCompleted) return;
   }
   Say("notification", engine.engine->NotifySegment(pending.target, pending.notification));
+}
+
+// True once it has ended.
+bool FreeIfEnded(TransferEngine& engine, BatchHandle batch) {
+  railhop::TransferStatus status;
+  engine.BatchStatus(batch, &status);
+  return railhop::HasEnded(status.state) && engine.FreeBatch(batch) == EngineError::kOk;
 }
 
 }  // namespace
@@ -251,6 +260,10 @@ int submitScatter(transfer_engine_t engine, batch_id_t batch_id, const scatter_r
 
 int transferScatter(transfer_engine_t engine, const scatter_range_t* ranges, size_t count) {
   TransferEngine& owner = *Of(engine).engine;
+  {
+    const std::lock_guard lock(Of(engine).mutex);
+    std::erase_if(Of(engine).late, [&](BatchHandle batch) { return FreeIfEnded(owner, batch); });
+  }
   size_t fragments = 0;
   for (const scatter_range& range : std::span(ranges, count)) fragments += range.fragment_count;
   const BatchHandle batch = owner.AllocateBatch(fragments);
@@ -261,8 +274,11 @@ int transferScatter(transfer_engine_t engine, const scatter_range_t* ranges, siz
     owner.Wait(batch, kUntilItsDeadline);
     owner.BatchStatus(batch, &status);
   }
-  // What is not over by now, after its deadline, stays allocated: it may still land.
-  owner.FreeBatch(batch);
+  // What is not over by now, after its deadline, may still land.
+  if (owner.FreeBatch(batch) != EngineError::kOk) {
+    const std::lock_guard lock(Of(engine).mutex);
+    Of(engine).late.push_back(batch);
+  }
   if (code != 0) return code;
   return Code(status.state == railhop::TransferState::kCompleted ? EngineError::kOk
                                                                  : EngineError::kSocket);
