@@ -30,7 +30,7 @@ class TcpInteropTest(unittest.TestCase):
         self.assertEqual(self.play(2), ["write ok", "read ok", "outside remote access error"])
 
     def test_railhop_initiates_version_1(self):
-        self.assertEqual(self.play(1), ["write ok", "read ok", "outside transport error"])
+        self.assertEqual(self.play(1), ["write ok", "read ok", "outside the target hung up"])
 
     def serve(self):
         process = subprocess.Popen([PLAYER, "serve", str(SIZE)], stdin=subprocess.PIPE,
