@@ -106,19 +106,24 @@ int CopyText(const std::string& text, char* buffer, size_t size) {
   return static_cast<int>(length);
 }
 
-// Once its batch was seen completed.
+// Once all tasks of its batch were seen completed: the caller may ask for none of them again, and
+// the state of the whole follows that of the last one.
 void SendPending(Engine& engine, BatchHandle batch) {
   Engine::Pending pending;
   {
     const std::lock_guard lock(engine.mutex);
     const auto found = engine.pending.find(batch);
     if (found == engine.pending.end()) return;
+    bool completed = true;
     railhop::TransferStatus status;
-    engine.engine->BatchStatus(batch, &status);
-    if (!railhop::HasEnded(status.state)) return;
+    for (size_t task = 0; engine.engine->TaskStatus(batch, task, &status) == EngineError::kOk;
+         ++task) {
+      if (!railhop::HasEnded(status.state)) return;
+      completed = completed && status.state == railhop::TransferState::kCompleted;
+    }
     pending = std::move(found->second);
     engine.pending.erase(found);
-    if (status.state != railhop::TransferState::kCompleted) return;
+    if (!completed) return;
   }
   Say("notification", engine.engine->NotifySegment(pending.target, pending.notification));
 }
