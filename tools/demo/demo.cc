@@ -279,7 +279,7 @@ class Demo {
     }
     return absl::FailedPreconditionError(
         fmt::format("nothing was relayed, everything went direct: {}; see docs/degrade.md, and "
-                    "`host_staging` and `pxn` in the config",
+                    "`staging` and `pxn` in the config",
                     reasons));
   }
 
