@@ -72,17 +72,15 @@ class RankImpl final : public Rank {
     return Fail(index.status(), error) ? *index + 1 : 0;
   }
 
-  SubmitResult SubmitAndTell(std::span<const TransferRequest> requests,
-                             std::chrono::milliseconds timeout, BatchListener* listener,
-                             uint64_t cookie, BatchId* id) override {
-    if (timeout < std::chrono::milliseconds(0)) return SubmitResult::kInvalid;
+  SubmitResult SubmitWith(std::span<const TransferRequest> requests, const SubmitOptions& options,
+                          BatchId* id) override {
+    if (options.timeout < std::chrono::milliseconds(0)) return SubmitResult::kInvalid;
     if (graph_->submissions().closed()) return SubmitResult::kStopping;
     RequestTable& table = graph_->requests();
     const BatchId batch = table.Allocate();
     if (!batch.valid()) return SubmitResult::kTryAgain;
-    Fill(*table.Find(batch), requests, timeout);
-    table.Find(batch)->listener = listener;
-    table.Find(batch)->cookie = cookie;
+    Fill(*table.Find(batch), requests, options);
+    table.Find(batch)->fence = Record(batch, options.fence);
     if (!graph_->submissions().Prepare({BatchCommand::kSubmit, batch})) {
       table.Discard(batch);
       return graph_->submissions().closed() ? SubmitResult::kStopping : SubmitResult::kTryAgain;
@@ -176,15 +174,30 @@ class RankImpl final : public Rank {
 
  private:
   bool InForkedChild() const { return getpid() != pid_; }
+  // In the application's thread: its own stream, and what is on it by now.
+  FenceTicket Record(BatchId batch, const SourceFence& fence) const {
+    if (fence.kind == SourceFence::Kind::kReady) return {};
+    if (Fences* fences = graph_->fences(); fences != nullptr) {
+      return fences->Record(static_cast<uint32_t>(batch.value), fence);
+    }
+    if (fence.kind == SourceFence::Kind::kThreadStream) return {};
+    LogOnce(LogLevel::kWarning, "fence",
+            "a batch has failed: it waits for a stream or event, and the rank uses no GPU "
+            "(staging: CUDA)");
+    return {.state = FenceState::kFailed};
+  }
+
   void Fill(Batch& batch, std::span<const TransferRequest> requests,
-            std::chrono::milliseconds timeout) const {
+            const SubmitOptions& options) const {
     batch.SetRequests(requests);
+    batch.listener = options.listener;
+    batch.cookie = options.cookie;
     uint64_t bytes = 0;
     for (const TransferRequest& request : requests)
       bytes += std::min(request.length, uint64_t{1} << 50);
     // 1 ns for each byte on top: what a NIC of 1 GB/s needs.
-    const auto allowed = timeout.count() != 0
-                             ? std::chrono::nanoseconds(timeout)
+    const auto allowed = options.timeout.count() != 0
+                             ? std::chrono::nanoseconds(options.timeout)
                              : std::chrono::milliseconds(graph_->config().batch_timeout_ms) +
                                    std::chrono::nanoseconds(bytes);
     batch.submitted = ReadCycles();

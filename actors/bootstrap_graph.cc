@@ -149,6 +149,7 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, EndpointActor::Resolve 
                            .slice = SliceOf(config_),
                            .slice_attempts = static_cast<uint32_t>(config_.slice_attempts),
                            .job_sizes = staging_.copy_engine->job_sizes(),
+                           .fences = fences(),
                            .max_piece_bytes = pxn.max_piece_bytes,
                            .credit_timeout = ToCycles(Milliseconds(pxn.credit_timeout_ms)),
                            .piece_timeout = ToCycles(piece_timeout)});

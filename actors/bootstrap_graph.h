@@ -40,6 +40,8 @@ class ActorGraph {
   const RankConfig& config() const { return config_; }
   const std::vector<Nic*>& nics() const { return nic_pointers_; }
   const std::shared_ptr<Staging>& staging() const { return staging_.staging; }
+  // nullptr: the rank uses no GPU.
+  Fences* fences() const { return staging_.fences.get(); }
   RequestTable& requests() { return requests_; }
   SubmissionQueue<BatchCommand>& submissions() { return submissions_; }
   ActorSystem& system() { return system_; }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "transport/copy/cuda_copy_engine.h"
+#include "transport/copy/cuda_fences.h"
 #include "transport/copy/host_copy_engine.h"
 #include "transport/fabric/sim/cuda_mover.h"
 #include "transport/ring/control_block.h"
@@ -25,6 +26,7 @@ absl::StatusOr<RankStaging> CudaParts(const RankConfig& config) {
   if (!opened.ok()) return opened.status();
   const std::shared_ptr<const CudaDevice> device = *std::move(opened);
   RankStaging parts = HostParts(std::make_shared<CudaStaging>(device));
+  parts.fences = std::make_unique<CudaFences>(device, config.max_batches);
   parts.make_mover = [device]() -> absl::StatusOr<std::shared_ptr<SimMover>> {
     return CudaMover::Create(device);
   };

@@ -8,6 +8,7 @@
 
 #include "actors/bootstrap_config.h"
 #include "transport/copy/copy_engine.h"
+#include "transport/copy/fence.h"
 #include "transport/fabric/sim/sim_mover.h"
 #include "transport/staging/staging.h"
 
@@ -17,6 +18,8 @@ struct RankStaging {
   std::shared_ptr<Staging> staging;
   // A stream per lane, each with room for kSlotsPerLane jobs.
   std::unique_ptr<CopyEngine> copy_engine;
+  // Of as many batches as the rank has; nullptr: it uses no GPU.
+  std::unique_ptr<Fences> fences = nullptr;
   // For a simulated NIC; empty: memcpy will do.
   std::function<absl::StatusOr<std::shared_ptr<SimMover>>()> make_mover = {};
 };

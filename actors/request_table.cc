@@ -73,6 +73,8 @@ const char* TransferErrorName(TransferError error) {
       return "given up; the target may still write what was sent";
     case TransferError::kHungUp:
       return "the target hung up, which is how one of version 1 refuses";
+    case TransferError::kFence:
+      return "the fence of the source has failed, so that it was not read";
   }
   return "unknown";
 }
@@ -115,6 +117,7 @@ BatchId RequestTable::Allocate() {
   const uint32_t index = static_cast<uint32_t>(top) - 1;
   Batch& batch = batches_[index];
   batch.progress = {};
+  batch.fence = {};
   // Releases, here and in Publish: a reader of the batch before that sees one of these values finds
   // the generation changed when it looks again.
   batch.error.store(0, std::memory_order_release);

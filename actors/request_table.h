@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "transport/copy/fence.h"
 #include "transport/engine/data_path.h"
 
 namespace railhop {
@@ -26,6 +27,7 @@ struct Batch {
   uint64_t deadline = 0;              // cycles
   BatchListener* listener = nullptr;  // nullptr: nobody is told of the end
   uint64_t cookie = 0;                // for the listener
+  FenceTicket fence = {};             // of the source
 
   // Bytes of each request that are not known to be at the target. Set with `requests`; then
   // SubmitActor writes, any thread reads.

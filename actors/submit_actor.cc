@@ -1,6 +1,7 @@
 #include "actors/submit_actor.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "runtime/fence.h"
@@ -31,7 +32,8 @@ SubmitActor::SubmitActor(std::string name, RequestTable* table, Options options)
       table_(*table),
       planner_(options_.routes),
       paths_(options_.nic_count),
-      live_(table->capacity()) {
+      live_(table->capacity()),
+      gate_(options_.fences, table->capacity()) {
   again_.reserve(kDirectWindow);
   unwoken_.reserve(size_t{2} * table->capacity());  // TIMEOUT and the end
   armed_.fill(OutboundLane::kNoDeadline);
@@ -49,7 +51,8 @@ size_t SubmitActor::Poll(uint64_t now) {
   if (std::exchange(unarmed_, false)) {
     for (uint32_t slot = 0; slot < kDeadlineSlots; ++slot) Arm(slot, to_arm_[slot]);
   }
-  size_t work = active_.empty() ? 0 : RouteBatches();
+  size_t work = gate_.empty() ? 0 : LetThrough(now);
+  if (!active_.empty()) work += RouteBatches();
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
     if (!outlets_[lane].empty()) work += PumpLane(lane, now);
   }
@@ -86,7 +89,30 @@ void SubmitActor::StartBatch(uint32_t index) {
   }
   Arm(kBatchDeadline, batch.deadline);
   batch.progress.known_bytes = CountBytes(batch);
+  if (batch.fence.state != FenceState::kDone) return HoldBack(index);
   active_.PushBack(index);
+}
+
+// Nothing of the batch is routed before its fence has completed: it takes no ring slot and no
+// place in a window, and nobody reads its source.
+void SubmitActor::HoldBack(uint32_t index) {
+  const FenceTicket& fence = table_.at(index).fence;
+  if (fence.state == FenceState::kPending) return gate_.Hold(index, fence, reactor().now());
+  NoteError(index, TransferError::kFence);
+  FinishBatch(index);
+}
+
+size_t SubmitActor::LetThrough(uint64_t now) {
+  const std::span<const FenceGate::Ended> ended = gate_.Poll(now);
+  for (const FenceGate::Ended& fence : ended) {
+    if (fence.state == FenceState::kDone) {
+      active_.PushBack(fence.batch);
+    } else {
+      NoteError(fence.batch, TransferError::kFence);
+      FinishBatch(fence.batch);
+    }
+  }
+  return ended.size();
 }
 
 // A batch can have hundreds of thousands of requests: they are not all looked at to learn whether
@@ -317,6 +343,7 @@ void SubmitActor::Abandon(uint32_t index, TransferError error) {
   if (progress.abandoned != TransferError::kNone) return;
   progress.abandoned = error;
   ++progress.bytes_moving;  // it cannot be over while we are at it
+  gate_.Remove(index);
   active_.Remove(index);
   DropUnrouted(index, error);
   for (Outlet& outlet : outlets_) {

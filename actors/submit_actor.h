@@ -13,6 +13,7 @@
 // one way or the other; TIMEOUT at its deadline while something can still land.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "actors/batch_list.h"
+#include "actors/fence_gate.h"
 #include "actors/messages.h"
 #include "actors/outbound_lane.h"
 #include "actors/outlet.h"
@@ -57,6 +59,7 @@ class SubmitActor : public Actor, private Poller {
     SliceSize slice = {};         // what a request is dealt out in over several NICs
     uint32_t slice_attempts = 1;  // of a direct slice, the first one included
     JobSizes job_sizes = {.idle = 128 * 1024, .backlog = 128 * 1024};  // CopyEngine::job_sizes
+    Fences* fences = nullptr;  // of batches that have to wait; outlives the actor
     uint64_t max_piece_bytes = kSlotBytes;
     uint64_t credit_timeout = 0;  // cycles
     uint64_t piece_timeout = 0;   // cycles
@@ -117,13 +120,17 @@ class SubmitActor : public Actor, private Poller {
 
   // Poller: routes, then fills the ring slots and the direct window.
   size_t Poll(uint64_t now) override;
-  uint64_t NextPoll(uint64_t) override { return next_credit_check_; }
+  uint64_t NextPoll(uint64_t now) override {
+    return std::min(next_credit_check_, gate_.NextPoll(now));
+  }
 
   // submit_actor.cc: batches
   bool IsLive(BatchId id) const;
   void ChangeRegions(const BatchCommand& command);
   bool IsStillToRoute(const Region& region) const;
   void StartBatch(uint32_t index);
+  void HoldBack(uint32_t index);
+  size_t LetThrough(uint64_t now);
   size_t RouteBatches();
   bool RouteSome(uint32_t index, size_t* budget);
   bool RoutePart(uint32_t index, const TransferRequest& request);
@@ -202,6 +209,7 @@ class SubmitActor : public Actor, private Poller {
   std::vector<bool> live_;       // by batch: started and not over
   uint32_t batches_ = 0;         // how many of them
   std::vector<Batch*> unwoken_;  // published since the last pass
+  FenceGate gate_;               // batches whose source is not ready yet
   BatchList active_{&table_};    // batches with something left to route
   uint32_t waiting_pieces_ = 0;  // RingPiece::waiting
   uint64_t next_credit_check_ = kNever;

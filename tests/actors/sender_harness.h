@@ -107,6 +107,7 @@ class SenderHarness {
     size_t copy_edge = 256;
     size_t post_edge = 512;
     size_t deadline_edge = 1024;
+    Fences* fences = nullptr;
   };
 
   SenderHarness() : SenderHarness(Setup{}) {}
@@ -121,6 +122,7 @@ class SenderHarness {
                 .slice = {.bytes = 64 * kKiB, .fragment = 16 * kKiB},
                 .slice_attempts = setup.slice_attempts,
                 .job_sizes = {.idle = 256 * kKiB, .backlog = 256 * kKiB},
+                .fences = setup.fences,
                 .max_piece_bytes = setup.max_piece_bytes,
                 .credit_timeout = kCreditTimeout,
                 .piece_timeout = kPieceTimeout}),
@@ -188,12 +190,14 @@ class SenderHarness {
   }
 
   // --- The application
-  BatchId Submit(std::vector<TransferRequest> requests, uint64_t deadline = kFar) {
+  BatchId Submit(std::vector<TransferRequest> requests, uint64_t deadline = kFar,
+                 const FenceTicket& fence = {}) {
     const BatchId id = table.Allocate();
     EXPECT_TRUE(id.valid());
     Batch& batch = *table.Find(id);
     batch.SetRequests(requests);
     batch.deadline = deadline;
+    batch.fence = fence;
     EXPECT_TRUE(submit.OnBatchCommand({BatchCommand::kSubmit, id}));
     return id;
   }

@@ -101,6 +101,8 @@ absl::Status CudaDriver::Bind(const char* library, void* handle) {
   binder.Want(stream_destroy, "cuStreamDestroy", 4000);
   binder.Want(stream_query, "cuStreamQuery", 2000);
   binder.Want(stream_synchronize, "cuStreamSynchronize", 2000);
+  binder.Want(stream_is_capturing, "cuStreamIsCapturing", 10000);
+  binder.Want(stream_get_id, "cuStreamGetId", 12000);
   binder.Want(event_create, "cuEventCreate", 2000);
   binder.Want(event_destroy, "cuEventDestroy", 4000);
   binder.Want(event_record, "cuEventRecord", 2000);

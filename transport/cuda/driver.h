@@ -84,6 +84,9 @@ class CudaDriver {
   cuda::Result (*stream_destroy)(cuda::Stream) = nullptr;
   cuda::Result (*stream_query)(cuda::Stream) = nullptr;
   cuda::Result (*stream_synchronize)(cuda::Stream) = nullptr;
+  cuda::Result (*stream_is_capturing)(cuda::Stream, int* state) = nullptr;
+  // Unlike the handle never given to another stream.
+  cuda::Result (*stream_get_id)(cuda::Stream, uint64_t* id) = nullptr;
   // nullptr in drivers that have none; see CudaDevice::stream_write().
   cuda::Result (*stream_write_value64)(cuda::Stream, cuda::DevicePointer, uint64_t,
                                        unsigned flags) = nullptr;

@@ -22,6 +22,7 @@ inline constexpr Result kNotReady = 600;
 inline constexpr Result kIllegalAddress = 700;
 inline constexpr Result kHostMemoryAlreadyRegistered = 712;
 inline constexpr Result kNotSupported = 801;
+inline constexpr Result kStreamCaptureUnsupported = 900;
 
 using Device = int;
 using DevicePointer = uint64_t;
@@ -44,6 +45,11 @@ enum class PointerAttribute : int {
 
 inline constexpr int kMemoryTypeDevice = 2;
 
+// The default stream that each thread has of its own.
+inline Stream ThreadStream() {
+  return reinterpret_cast<Stream>(uintptr_t{2});  // NOLINT(performance-no-int-to-ptr)
+}
+
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostAllocPortable = 1;
@@ -52,6 +58,7 @@ inline constexpr unsigned kHostRegisterDeviceMap = 2;
 inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 inline constexpr unsigned kStreamWriteDefault = 0;  // with the memory barrier
 inline constexpr int kCaptureModeRelaxed = 2;
+inline constexpr int kCaptureNone = 0;  // state of a stream
 inline constexpr uint64_t kProcAddressDefault = 0;
 
 struct IpcMemHandle {

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "transport/copy/fence.h"
+
 namespace railhop {
 
 enum class Opcode : uint8_t { kWrite, kRead };
@@ -52,6 +54,7 @@ enum class TransferError : int32_t {
   kRelay = -10,          // the relay reported an error and no direct path was left
   kExposed = -11,        // the target, which does not answer, may still write what was sent to it
   kHungUp = -12,         // the target, which has no other way to refuse, hung up on every try
+  kFence = -13,          // the source's fence failed, or its stream is being captured: not read
 };
 const char* TransferErrorName(TransferError error);
 
@@ -92,6 +95,16 @@ struct NicLoad {
   double bytes_per_second = 0;  // a moving average over about a second
 };
 
+// How a batch is submitted.
+struct SubmitOptions {
+  std::chrono::milliseconds timeout{0};  // until its deadline; 0: as configured
+  // No route reads a source before this has completed; if it fails, so does the batch (kFence).
+  SourceFence fence = {};
+  // Told with `cookie` when the batch's state changes; must outlive the data path.
+  BatchListener* listener = nullptr;
+  uint64_t cookie = 0;
+};
+
 enum class SubmitResult : uint8_t { kOk, kTryAgain, kInvalid, kStopping };
 enum class FreeResult : uint8_t { kOk, kBusy, kUnknown };
 
@@ -108,17 +121,13 @@ class DataPath {
   // Resolves a target by name; 0 and `error` if there is none. The same name gives the same id.
   virtual SegmentId OpenSegment(std::string_view name, std::string* error) = 0;
 
-  // Copies `requests` and starts them. kTryAgain: the submission queue is full. A zero `timeout`
-  // means the configured deadline.
+  // Copies `requests` and starts them. kTryAgain: the submission queue is full.
+  virtual SubmitResult SubmitWith(std::span<const TransferRequest> requests,
+                                  const SubmitOptions& options, BatchId* id) = 0;
   SubmitResult Submit(std::span<const TransferRequest> requests, std::chrono::milliseconds timeout,
                       BatchId* id) {
-    return SubmitAndTell(requests, timeout, nullptr, 0, id);
+    return SubmitWith(requests, {.timeout = timeout}, id);
   }
-  // As Submit; `listener` is told with `cookie` when the batch's state changes. It must outlive the
-  // data path.
-  virtual SubmitResult SubmitAndTell(std::span<const TransferRequest> requests,
-                                     std::chrono::milliseconds timeout, BatchListener* listener,
-                                     uint64_t cookie, BatchId* id) = 0;
   virtual BatchStatus Status(BatchId id) const = 0;
   // Of one request of the batch, by its position; not while another thread may free the batch.
   virtual RequestProgress Progress(BatchId id, size_t request) const = 0;

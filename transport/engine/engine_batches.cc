@@ -106,14 +106,17 @@ BatchHandle EngineBatches::Allocate(size_t capacity) {
 }
 
 EngineError EngineBatches::Submit(BatchHandle handle, std::span<const TransferRequest> requests,
-                                  milliseconds deadline) {
+                                  milliseconds deadline, const SourceFence& fence) {
   const Locked batch(*this, handle);
   if (!batch) return EngineError::kInvalidArgument;
   if (requests.size() > batch->capacity - batch->tasks) return EngineError::kTooManyRequests;
   if (requests.empty()) return EngineError::kOk;
   Submission submission{.id = {}, .first_task = batch->tasks, .at = steady_clock::now()};
-  BatchListener* const listener = batch->callback == nullptr ? nullptr : this;
-  switch (data_path_.SubmitAndTell(requests, deadline, listener, handle, &submission.id)) {
+  const SubmitOptions options{.timeout = deadline,
+                              .fence = fence,
+                              .listener = batch->callback == nullptr ? nullptr : this,
+                              .cookie = handle};
+  switch (data_path_.SubmitWith(requests, options, &submission.id)) {
     case SubmitResult::kOk:
       break;
     case SubmitResult::kTryAgain:

@@ -240,7 +240,7 @@ EngineError TransferEngine::Prepare(const TransferTask& task, bool read_anew, Se
 }
 
 EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTask> tasks,
-                                   milliseconds deadline) {
+                                   milliseconds deadline, const SourceFence& fence) {
   std::vector<TransferRequest> requests;
   requests.reserve(tasks.size());
   SegmentHandle previous = kNoSegment;
@@ -256,7 +256,7 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
                         .target_address = task.target_address,
                         .length = task.length});
   }
-  const EngineError error = batches_->Submit(batch, requests, deadline);
+  const EngineError error = batches_->Submit(batch, requests, deadline, fence);
   if (error == EngineError::kOk) return error;
   return Fail(error, error == EngineError::kTooManyRequests
                          ? "the batch has no room for so many tasks, or too many batches are "
@@ -265,7 +265,7 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
 }
 
 EngineError TransferEngine::SubmitScatter(BatchHandle batch, std::span<const ScatterRange> ranges,
-                                          milliseconds deadline) {
+                                          milliseconds deadline, const SourceFence& fence) {
   std::vector<TransferTask> tasks;
   for (const ScatterRange& range : ranges) {
     const SegmentHandle target = OpenSegment(range.segment);
@@ -275,7 +275,7 @@ EngineError TransferEngine::SubmitScatter(BatchHandle batch, std::span<const Sca
       return Fail(EngineError::kInvalidArgument, std::move(error));
     }
   }
-  return Submit(batch, tasks, deadline);
+  return Submit(batch, tasks, deadline, fence);
 }
 
 EngineError TransferEngine::SetCallback(BatchHandle batch, BatchCallback callback) {

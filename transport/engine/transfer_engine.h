@@ -127,12 +127,15 @@ class TransferEngine {
   // --- Batches.
   BatchHandle AllocateBatch(size_t capacity);
   // May be called several times until `capacity` is used up; tasks are numbered from 0 in order of
-  // submission. All of `tasks` are taken, or none.
+  // submission. All of `tasks` are taken, or none. No source is read before `fence` has completed;
+  // if that fails, so do the tasks.
   EngineError Submit(BatchHandle batch, std::span<const TransferTask> tasks,
-                     std::chrono::milliseconds deadline = std::chrono::milliseconds(0));
+                     std::chrono::milliseconds deadline = std::chrono::milliseconds(0),
+                     const SourceFence& fence = {});
   // As Submit, of parts of buffers; the fragments are the tasks, range by range.
   EngineError SubmitScatter(BatchHandle batch, std::span<const ScatterRange> ranges,
-                            std::chrono::milliseconds deadline = std::chrono::milliseconds(0));
+                            std::chrono::milliseconds deadline = std::chrono::milliseconds(0),
+                            const SourceFence& fence = {});
   // Before the batch's first submission. The callback is called when all that was submitted so far
   // has ended; the end counts as seen, so it may free the batch. If the batch is late first, it is
   // called with kTimeout, and again at the end. It runs on a thread of the engine, one at a time,

@@ -24,7 +24,12 @@ namespace railhop {
 
 // What the opaque pointers of the driver's interface lead to.
 namespace cuda {
+uint64_t NextId() {
+  static std::atomic<uint64_t> next{0};
+  return next++;
+}
 struct StreamObject {
+  uint64_t id = NextId();
   std::deque<std::function<void()>> commands;
 };
 struct EventObject {
@@ -93,6 +98,9 @@ class Fake final : public FakeCuda {
     sticky = 0;
     calls.clear();
     calls_outside_relaxed_mode = 0;
+    captures_broken = 0;
+    held.clear();
+    capturing.clear();
     stream_priority.clear();
   }
 
@@ -106,6 +114,13 @@ class Fake final : public FakeCuda {
       ++done;
     }
     return done;
+  }
+  void Release(void* handle) override {
+    std::lock_guard lock(mutex);
+    held.erase(handle);
+    cuda::StreamObject* const stream = Resolve(static_cast<cuda::Stream>(handle));
+    while (!stream->commands.empty()) RunOne(stream);
+    std::erase(order, stream);
   }
   size_t Waiting() const override { return order.size(); }
   size_t Allocated() const override {
@@ -143,10 +158,19 @@ class Fake final : public FakeCuda {
     return result == cuda::kSuccess ? sticky : result;
   }
 
-  void Add(cuda::Stream stream, std::function<void()> command) {
+  // The handles 0 and 1 are the process's default stream, 2 that of the calling thread.
+  static cuda::StreamObject* Resolve(cuda::Stream handle) {
+    static cuda::StreamObject& of_process = *new cuda::StreamObject;
+    thread_local cuda::StreamObject of_thread;
+    const auto number = reinterpret_cast<uintptr_t>(handle);
+    return number == 2 ? &of_thread : number < 2 ? &of_process : handle;
+  }
+
+  void Add(cuda::Stream handle, std::function<void()> command) {
+    cuda::StreamObject* const stream = Resolve(handle);
     stream->commands.push_back(std::move(command));
     order.push_back(stream);
-    if (manual) return;
+    if (manual || held.contains(handle)) return;
     while (!stream->commands.empty()) RunOne(stream);
     std::erase(order, stream);
   }
@@ -449,10 +473,25 @@ Result StreamDestroy(cuda::Stream stream) {
 }
 Result StreamQuery(cuda::Stream stream) {
   ENTER_WORK("cuStreamQuery");
-  return stream->commands.empty() ? 0 : cuda::kNotReady;
+  if (fake.capturing.contains(stream)) {
+    ++fake.captures_broken;
+    return cuda::kStreamCaptureUnsupported;
+  }
+  return Fake::Resolve(stream)->commands.empty() ? 0 : cuda::kNotReady;
 }
-Result StreamSynchronize(cuda::Stream stream) {
+Result StreamIsCapturing(cuda::Stream stream, int* state) {
+  ENTER_WORK("cuStreamIsCapturing");
+  *state = fake.capturing.contains(stream) ? 1 : cuda::kCaptureNone;
+  return 0;
+}
+Result StreamGetId(cuda::Stream stream, uint64_t* id) {
+  ENTER("cuStreamGetId", true);
+  *id = Fake::Resolve(stream)->id;
+  return 0;
+}
+Result StreamSynchronize(cuda::Stream handle) {
   ENTER_WORK("cuStreamSynchronize");
+  cuda::StreamObject* const stream = Fake::Resolve(handle);
   while (!stream->commands.empty()) Fake::RunOne(stream);
   std::erase(fake.order, stream);
   return 0;
@@ -479,6 +518,10 @@ Result EventDestroy(cuda::Event event) {
 }
 Result EventRecord(cuda::Event event, cuda::Stream stream) {
   ENTER_WORK("cuEventRecord");
+  if (fake.capturing.contains(stream)) {
+    ++fake.captures_broken;
+    return 0;
+  }
   ++event->pending;
   fake.Add(stream, [event] { --event->pending; });
   return 0;
@@ -610,6 +653,8 @@ const std::vector<EntryPoint>& EntryPoints() {
       {"cuStreamDestroy", 4000, Of(StreamDestroy)},
       {"cuStreamQuery", 2000, Of(StreamQuery)},
       {"cuStreamSynchronize", 2000, Of(StreamSynchronize)},
+      {"cuStreamIsCapturing", 10000, Of(StreamIsCapturing)},
+      {"cuStreamGetId", 12000, Of(StreamGetId)},
       {"cuStreamWriteValue64", 11070, Of(StreamWriteValue64)},
       {"cuEventCreate", 2000, Of(EventCreate)},
       {"cuEventDestroy", 4000, Of(EventDestroy)},

@@ -6,7 +6,8 @@
 //
 // Two devices, whose pointers are host pointers; memory is a memfd each, which other processes
 // reach by IPC handle. A stream carries out its commands when they are issued or, with `manual`,
-// when the test says so. Kernels are those of gather_kernel.h and of the GPU tests, in C++. Calls
+// when the test says so. Kernels are those of gather_kernel.h and of the GPU tests, in C++.
+// Each thread has a default stream, and the process one. Calls
 // that need a current context refuse without one, and count the calls made outside relaxed capture
 // mode. Threads: calls are serialised; the test changes fields while no other thread calls.
 #pragma once
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 namespace railhop {
@@ -28,6 +30,8 @@ class FakeCuda {
   virtual void Reset() = 0;
   // manual: carries out at most `count` commands, oldest first over all streams; returns how many.
   virtual size_t Run(size_t count) = 0;
+  // Carries out the commands of a stream that was `held`, and it is held no longer.
+  virtual void Release(void* stream) = 0;
   // Commands issued and not carried out.
   virtual size_t Waiting() const = 0;
   // Bytes of device memory that are allocated, and mappings of other processes' memory.
@@ -39,6 +43,10 @@ class FakeCuda {
   std::map<std::string, bool> missing;  // entry points the driver does not have
   // --- Any time:
   bool manual = false;
+  // Streams that carry out nothing even so, and those that an application captures: a call that
+  // would end the capture, or get into it, counts in captures_broken.
+  std::set<void*> held;
+  std::set<void*> capturing;
   int stream_write = 1;     // attribute 122
   int stream_write_v1 = 0;  // attribute 92
   bool peer_access = true;  // between the two devices
@@ -52,6 +60,7 @@ class FakeCuda {
   // --- To look at:
   std::map<std::string, int> calls;
   int calls_outside_relaxed_mode = 0;
+  int captures_broken = 0;
   std::map<void*, int> stream_priority;  // of those created
 };
 

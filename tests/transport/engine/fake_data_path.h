@@ -47,18 +47,18 @@ class FakeDataPath : public DataPath {
     }
     return static_cast<SegmentId>(ids.try_emplace(std::string(name), ids.size() + 1).first->second);
   }
-  SubmitResult SubmitAndTell(std::span<const TransferRequest> requests,
-                             std::chrono::milliseconds timeout, BatchListener* listener,
-                             uint64_t cookie, BatchId* id) override {
+  SubmitResult SubmitWith(std::span<const TransferRequest> requests, const SubmitOptions& options,
+                          BatchId* id) override {
     const std::lock_guard lock(mutex);
     if (answer != SubmitResult::kOk) return answer;
     *id = {++last};
     Batch& batch = batches[last];
-    batch.listener = listener;
-    batch.cookie = cookie;
+    batch.listener = options.listener;
+    batch.cookie = options.cookie;
     batch.requests.assign(requests.begin(), requests.end());
     for (const TransferRequest& request : requests) batch.left.push_back(request.length);
-    deadline = timeout;
+    deadline = options.timeout;
+    fence = options.fence;
     return SubmitResult::kOk;
   }
   BatchStatus Status(BatchId id) const override {
@@ -117,6 +117,7 @@ class FakeDataPath : public DataPath {
   uint64_t last = 0;
   std::map<uint64_t, Batch> batches;
   std::chrono::milliseconds deadline{0};
+  SourceFence fence;  // of the last batch
 };
 
 }  // namespace railhop
