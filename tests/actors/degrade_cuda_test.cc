@@ -1,9 +1,7 @@
 // The degrade table, the rows about GPUs, on the stand-in for the driver: docs/degrade.md.
 #include <gmock/gmock.h>
 
-#include "runtime/log.h"
-#include "tests/actors/rank_support.h"
-#include "tests/support/fake_cuda/fake_cuda.h"
+#include "tests/actors/cuda_rank_support.h"
 #include "transport/cuda/driver_abi.h"
 
 namespace railhop {
@@ -13,21 +11,10 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using Kind = SourceFence::Kind;
 
-class DegradeCudaTest : public RankTest {
+class DegradeCudaTest : public CudaRankTest {
  protected:
-  DegradeCudaTest() {
-    fake_.Reset();
-    previous_ = SetLogSink([this](LogLevel level, std::string_view message) {
-      if (level != LogLevel::kInfo) warnings_.emplace_back(message);
-    });
-  }
-  ~DegradeCudaTest() override { SetLogSink(previous_); }
-
-  std::string OnGpu(const std::string& more = "") const {
-    return Relaying(0, kFast, "staging: CUDA gpu: \"0000:65:00.0\" " + more);
-  }
-
   // A write of host memory, and what is said to whoever registers the GPU's.
   void ExpectDirectWithOneWarning(const std::string& config,
                                   const testing::Matcher<const std::string&>& words) {
@@ -45,12 +32,6 @@ class DegradeCudaTest : public RankTest {
     EXPECT_THAT(warnings_, ElementsAre(words));
     EXPECT_THAT(rank->pxn_off_reason(), words);
   }
-
-  FakeCuda& fake_ = FakeCuda::Get();
-  std::vector<std::string> warnings_;
-
- private:
-  LogSink previous_;
 };
 
 TEST_F(DegradeCudaTest, DeviceQueryFails) {
@@ -80,6 +61,100 @@ TEST_F(DegradeCudaTest, AGpuThatCanEverythingIsNoNews) {
   ASSERT_NE(rank, nullptr);
   EXPECT_EQ(rank->pxn_off_reason(), "");
   EXPECT_THAT(warnings_, IsEmpty());
+}
+
+// Old bytes are in the source until the producer is let go on: whoever read it before would send
+// those.
+TEST_F(DegradeCudaTest, C3TheBytesOfTheFinishedProducerAreSent) {
+  for (const bool relayed : {false, true}) {
+    const std::unique_ptr<Child> relay = relayed ? StartRelay() : nullptr;
+    MakeSender(OnGpu());
+    if (relayed) {
+      ASSERT_TRUE(rank_->WaitForRelay("sim1", kForever));
+    }
+    const std::vector<std::byte> produced = Pattern(kBytes, 2);
+    fake_.held.insert(stream_);
+    {
+      const CudaScope scope(*device_);
+      ASSERT_EQ(device_->driver().memcpy_async(
+                    reinterpret_cast<cuda::DevicePointer>(source_),
+                    reinterpret_cast<cuda::DevicePointer>(produced.data()), kBytes, stream_),
+                cuda::kSuccess);
+    }
+    const BatchId batch = Submit({Kind::kStream, stream_});
+    // Another batch goes all its way meanwhile.
+    EXPECT_EQ(Finish(Submit({Kind::kReady})).state, BatchState::kCompleted);
+    EXPECT_TRUE(Arrived(content_));
+    EXPECT_EQ(rank_->Status(batch).state, BatchState::kPending);
+    fake_.Release(stream_);
+    const BatchStatus status = Finish(batch);
+    EXPECT_EQ(status.state, BatchState::kCompleted);
+    EXPECT_EQ(status.relayed_bytes, relayed ? kBytes : 0);
+    EXPECT_TRUE(Arrived(produced));
+    TearDownSender();
+  }
+}
+
+TEST_F(DegradeCudaTest, AFenceThatFailsFailsTheBatch) {
+  MakeSender(OnGpu());
+  fake_.held.insert(stream_);
+  const CudaScope scope(*device_);
+  ASSERT_EQ(device_->driver().stream_write_value64(
+                stream_, reinterpret_cast<cuda::DevicePointer>(source_), 1, 0),
+            cuda::kSuccess);
+  fake_.fail["cuEventQuery"] = cuda::kIllegalAddress;
+  const BatchStatus status = Finish(Submit({Kind::kStream, stream_}));
+  EXPECT_EQ(status.state, BatchState::kFailed);
+  EXPECT_EQ(status.error, TransferError::kFence);
+  EXPECT_EQ(status.bytes, 0U);
+  EXPECT_TRUE(Arrived(std::vector<std::byte>(kBytes)));
+  EXPECT_THAT(warnings_, ElementsAre(AllOf(HasSubstr("its fence has failed"),
+                                           HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"))));
+  fake_.Release(stream_);
+}
+
+TEST_F(DegradeCudaTest, AStreamThatIsBeingCapturedFailsTheBatch) {
+  MakeSender(OnGpu());
+  fake_.capturing = {stream_};
+  for (int i = 0; i < 2; ++i) {
+    const BatchStatus status = Finish(Submit({Kind::kStream, stream_}));
+    EXPECT_EQ(status.state, BatchState::kFailed);
+    EXPECT_EQ(status.error, TransferError::kFence);
+  }
+  EXPECT_TRUE(Arrived(std::vector<std::byte>(kBytes)));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("its stream is being captured")));
+  EXPECT_EQ(fake_.captures_broken, 0);
+}
+
+TEST_F(DegradeCudaTest, AFenceWithoutAGpuFailsTheBatch) {
+  const Target target = MakeTarget("host", 4096, "sim1");
+  std::vector<std::byte> memory = Pattern(4096, 1);
+  const auto rank = Make(Config(2, kFast));
+  Register(*rank, memory);
+  const TransferRequest request{Opcode::kWrite, memory.data(), Open(*rank, "host"),
+                                reinterpret_cast<uint64_t>(target.memory.data()), memory.size()};
+  for (const Kind kind : {Kind::kStream, Kind::kEvent, Kind::kThreadStream, Kind::kReady}) {
+    const bool fails = kind == Kind::kStream || kind == Kind::kEvent;
+    BatchId batch;
+    ASSERT_EQ(rank->SubmitWith({&request, 1}, {.fence = {kind, this}}, &batch), SubmitResult::kOk);
+    EXPECT_TRUE(rank->Wait(batch, kForever));
+    EXPECT_EQ(rank->Status(batch).error, fails ? TransferError::kFence : TransferError::kNone);
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the rank uses no GPU")));
+}
+
+TEST_F(DegradeCudaTest, WithoutDoorbellsOfTheGpuTheProcessorRings) {
+  const std::unique_ptr<Child> relay = StartRelay();
+  fake_.fail["cuMemHostRegister"] = cuda::kNotSupported;
+  MakeSender(OnGpu());
+  ASSERT_TRUE(rank_->WaitForRelay("sim1", kForever));
+  fake_.calls["cuStreamWriteValue64"] = 0;
+  const BatchStatus status = Finish(Submit({}));
+  EXPECT_EQ(status.state, BatchState::kCompleted);
+  EXPECT_EQ(status.relayed_bytes, kBytes);
+  EXPECT_TRUE(Arrived(content_));
+  EXPECT_EQ(fake_.calls["cuStreamWriteValue64"], 0);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("doorbells are rung by the processor")));
 }
 
 }  // namespace
