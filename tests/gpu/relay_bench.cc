@@ -3,8 +3,9 @@
 //   gpu_relay_bench
 //
 // The NICs keep the clock alone; that the bytes arrive is gpu_relay_test's affair. Relayed and
-// direct runs take turns, and a ratio is the median of its pairs. Sources need no fence. What a
-// time contains: submit to observed completion; no registration, no connect.
+// direct runs take turns, and a ratio is the median of its pairs. Of each row
+// there is one with sources said to be ready, and one that asks for the thread's own stream, which
+// is idle. What a time contains: submit to observed completion; no registration, no connect.
 
 #include <fmt/format.h>
 
@@ -62,6 +63,8 @@ class Sender {
     if (target_ == 0) Die(error);
   }
 
+  void Use(SourceFence::Kind fence) { fence_ = fence; }
+
   // Keeps so many writes of `chunk` bytes under way for a while.
   Result Run(uint64_t chunk, size_t outstanding) {
     std::vector<double> latencies;
@@ -118,7 +121,8 @@ class Sender {
       offset += length;
     }
     BatchId id;
-    if (rank_->Submit(requests_, std::chrono::seconds(30), &id) != SubmitResult::kOk) {
+    const SubmitOptions options{.timeout = std::chrono::seconds(30), .fence = {fence_}};
+    if (rank_->SubmitWith(requests_, options, &id) != SubmitResult::kOk) {
       Die("a batch was not accepted");
     }
     return id;
@@ -140,6 +144,7 @@ class Sender {
   const uint64_t address_;
   std::unique_ptr<Rank> rank_;
   SegmentId target_ = 0;
+  SourceFence::Kind fence_ = SourceFence::Kind::kReady;
   std::vector<TransferRequest> requests_;
 };
 
@@ -154,6 +159,18 @@ class Pair {
   // `what`: members that name the row.
   template <class Run>
   void Measure(const std::string& what, Run run) {
+    for (const SourceFence::Kind fence :
+         {SourceFence::Kind::kReady, SourceFence::Kind::kThreadStream}) {
+      direct_.Use(fence);
+      relayed_.Use(fence);
+      const bool ready = fence == SourceFence::Kind::kReady;
+      MeasureOne(fmt::format("{},\"fence\":\"{}\"", what, ready ? "ready" : "thread_stream"), run);
+    }
+  }
+
+ private:
+  template <class Run>
+  void MeasureOne(const std::string& what, Run run) {
     std::vector<double> ratios, p50_differences;
     std::vector<double> rates[2], p50s[2];
     for (int i = 0; i < kPairs; ++i) {
@@ -179,7 +196,6 @@ class Pair {
     std::fflush(stdout);
   }
 
- private:
   const RelaySiteOptions options_;
   RelaySite site_;
   Sender relayed_, direct_;

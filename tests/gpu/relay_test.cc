@@ -71,7 +71,7 @@ class RelayTest : public testing::Test {
   struct Span {
     uint64_t offset, length;
   };
-  void Submit(const std::vector<Span>& spans) {
+  void Submit(const std::vector<Span>& spans, const SourceFence& fence = {}) {
     std::vector<TransferRequest> requests;
     expected_.clear();
     for (const Span& span : spans) {
@@ -80,7 +80,8 @@ class RelayTest : public testing::Test {
       const auto begin = source_->content().begin() + static_cast<long>(span.offset);
       expected_.insert(expected_.end(), begin, begin + static_cast<long>(span.length));
     }
-    ASSERT_EQ(sender_->Submit(requests, kForever, &batch_), SubmitResult::kOk);
+    ASSERT_EQ(sender_->SubmitWith(requests, {.timeout = kForever, .fence = fence}, &batch_),
+              SubmitResult::kOk);
   }
   BatchStatus Finish() {
     EXPECT_TRUE(sender_->Wait(batch_, 2 * kForever));
@@ -171,6 +172,56 @@ TEST_F(RelayTest, G4TheRelayIsKilledAndComesBack) {
   EXPECT_EQ(Finish().relayed_bytes, 8U << 20);
   EXPECT_TRUE(site_->relay().Leave());
 }
+
+// The source is written by the last of many copies on the application's own stream, which take
+// milliseconds; whoever reads it before finds other bytes.
+class RelayFenceTest : public RelayTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(RelayFenceTest, C3TheBytesOfTheFinishedProducerArrive) {
+  constexpr size_t kBytes = 4 << 20;
+  Make({.target_bytes = kBytes}, GetParam());
+  const auto device = TestDevice(0);
+  const CudaDriver& driver = device->driver();
+  GpuBuffer other(device, kBytes), produced(device, kBytes);
+  const std::vector<std::byte> old = RandomBytes(kBytes, 7);
+  other.Write(old);
+  produced.Write(source_->content());
+  const auto address = [](const std::byte* data) {
+    return reinterpret_cast<cuda::DevicePointer>(data);
+  };
+  cuda::Stream stream = nullptr;
+  cuda::Event event = nullptr;
+  {
+    const CudaScope scope(*device);
+    ASSERT_EQ(driver.stream_create_with_priority(&stream, cuda::kStreamNonBlocking, 0),
+              cuda::kSuccess);
+    ASSERT_EQ(driver.event_create(&event, cuda::kEventDisableTiming), cuda::kSuccess);
+  }
+  for (const auto kind : {SourceFence::Kind::kStream, SourceFence::Kind::kEvent}) {
+    site_->ClearTarget();
+    {
+      const CudaScope scope(*device);
+      for (int i = 0; i < 400; ++i) {
+        ASSERT_EQ(
+            driver.memcpy_async(address(source_->data()),
+                                address(i == 399 ? produced.data() : other.data()), kBytes, stream),
+            cuda::kSuccess);
+      }
+      ASSERT_EQ(driver.event_record(event, stream), cuda::kSuccess);
+    }
+    void* const handle = kind == SourceFence::Kind::kStream ? static_cast<void*>(stream) : event;
+    Submit({{0, kBytes}}, {kind, handle});
+    EXPECT_EQ(Finish().relayed_bytes, GetParam() ? kBytes : 0);
+  }
+  sender_.reset();
+  const CudaScope scope(*device);
+  driver.event_destroy(event);
+  driver.stream_destroy(stream);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, RelayFenceTest, testing::Bool(), [](const auto& tested) {
+  return std::string(tested.param ? "relayed" : "direct");
+});
 
 // A sender that goes leaves a lane behind that the next one can have.
 TEST_F(RelayTest, ASenderIsRestarted) {
