@@ -35,8 +35,11 @@ CopyActor::CopyActor(std::string name, CopyEngine* engine)
 bool CopyActor::OnLaneReady(const LaneReady& ready) {
   Lane& lane = lanes_[ready.lane];
   engine_.Reset(ready.lane);
-  lane = {
-      .mapping = ready.mapping, .writer = {}, .generation = lane.generation + 1, .closed = false};
+  lane = {.mapping = ready.mapping,
+          .writer = {},
+          .generation = lane.generation + 1,
+          .closed = false,
+          .rung = ready.next_sequence - 1};
   return true;
 }
 
@@ -115,6 +118,7 @@ void CopyActor::Publish(std::span<const CopyDone> done) {
       lanes_[lane].mapping->PublishHead(SequenceOf(piece));
       RAILHOP_FAULT_POINT("sender.head_stored");
     }
+    lanes_[lane].rung = SequenceOf(piece);
     rung_out.Send({SequenceOf(piece), lane});
     rung |= 1u << lane;
     closed = closed || lanes_[lane].closed;
@@ -145,6 +149,8 @@ void CopyActor::Report(const CopyDone& done) {
   if (done.status != CopyStatus::kOk) {
     // Its doorbell was not rung, but that of a later piece would tell the relay to send it.
     lane.mapping->Revoke(SequenceOf(done));
+    // The relay would look for the doorbell for ever, and the lane would never count as drained.
+    if (lane.announced && !lane.failed) lane.mapping->PublishHead(lane.rung);
     lane.failed = true;
     outcome = CopyOutcome::kRefused;
   }

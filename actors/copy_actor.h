@@ -1,7 +1,8 @@
 // CopyActor: publishes pieces. It writes the descriptor, has the bytes copied into the peer's slot,
 // and tells the peer: offered -> descriptor committed -> bytes copied -> doorbell -> head (ABI
 // page, "Ring rules"). Where a device rings, head comes when the copy is issued: it announces the
-// doorbell. SubmitActor has taken the ring slot before.
+// doorbell, and goes back to the last one that was rung if that will not come. SubmitActor has
+// taken the ring slot before.
 //
 // Once a piece is reported copied nothing here touches its lane for it any more, so a lane whose
 // pieces have all been reported may be unmapped.
@@ -52,6 +53,7 @@ class CopyActor : public Actor, private Poller {
     bool closed = true;       // CloseLane was answered
     bool failed = false;      // a copy failed: publish nothing more
     bool announced = false;   // pieces are announced when they are issued: a device rings
+    uint64_t rung = 0;        // sequence of the last piece whose doorbell was rung
   };
 
   size_t Poll(uint64_t now) override;

@@ -30,7 +30,9 @@ class SpyEngine : public HostCopyEngine {
 
   bool Issue(const CopyJob& job) override {
     if (on_issue) on_issue(job);
-    return HostCopyEngine::Issue(job);
+    CopyJob issued = job;
+    if (status == CopyStatus::kFailed) issued.doorbell = nullptr;  // such a one is not rung
+    return HostCopyEngine::Issue(issued);
   }
   uint64_t Progress(uint64_t budget) override {
     const uint64_t copied = HostCopyEngine::Progress(std::min(budget, budget_limit));
@@ -389,6 +391,26 @@ TEST_F(CopyActorTest, APieceWhoseCopyFailedIsTakenBackAndTheLaneGetsNothingMore)
   Pass();
   EXPECT_EQ(copied_.back().outcome, CopyOutcome::kRung);
   EXPECT_EQ(Read(0), LanePoll::kPiece);
+}
+
+// Else the relay would wake for it all the time, and the lane never be drained.
+TEST_F(CopyActorTest, WhatWasAnnouncedAndFailsIsAnnouncedNoMore) {
+  OpenLane(0);
+  engine_.device_rings = true;
+  Send(MakePiece(0, 1, {"x"}));
+  Pass();
+  ASSERT_EQ(Read(0), LanePoll::kPiece);
+  engine_.status = CopyStatus::kFailed;
+  Send(MakePiece(0, 2, {"y"}));
+  Send(MakePiece(0, 3, {"z"}));
+  EXPECT_TRUE(readers_[0]->HasAnnounced());
+  Pass();
+  EXPECT_FALSE(readers_[0]->HasAnnounced());
+  EXPECT_EQ(Header(0).head, 1u);
+  EXPECT_EQ(Header(0).doorbell, 1u);
+  Send(MakePiece(0, 4, {"refused"}));
+  Pass();
+  EXPECT_FALSE(readers_[0]->HasAnnounced());
 }
 
 // --- Lanes come and go
