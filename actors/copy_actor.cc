@@ -99,11 +99,15 @@ size_t CopyActor::Poll(uint64_t) {
   return 1;
 }
 
+void CopyActor::StoreHead(uint32_t lane, uint64_t sequence) {
+  lanes_[lane].mapping->PublishHead(sequence);
+  RAILHOP_FAULT_POINT("sender.head_stored");
+}
+
 // A relay that sleeps does not see a device ring: told of the piece, it looks often enough.
 void CopyActor::Announce(uint32_t lane, uint64_t sequence) {
   lanes_[lane].announced = true;
-  lanes_[lane].mapping->PublishHead(sequence);
-  RAILHOP_FAULT_POINT("sender.head_stored");
+  StoreHead(lane, sequence);
   if (!lanes_[lane].mapping->WakeRelay()) unwoken_ |= 1u << lane;
 }
 
@@ -114,10 +118,7 @@ void CopyActor::Publish(std::span<const CopyDone> done) {
   for (const CopyDone& piece : done) {
     if (piece.status != CopyStatus::kOk) continue;
     const uint32_t lane = LaneOf(piece);
-    if (!lanes_[lane].announced) {
-      lanes_[lane].mapping->PublishHead(SequenceOf(piece));
-      RAILHOP_FAULT_POINT("sender.head_stored");
-    }
+    if (!lanes_[lane].announced) StoreHead(lane, SequenceOf(piece));
     lanes_[lane].rung = SequenceOf(piece);
     rung_out.Send({SequenceOf(piece), lane});
     rung |= 1u << lane;

@@ -57,6 +57,7 @@ class CopyActor : public Actor, private Poller {
   };
 
   size_t Poll(uint64_t now) override;
+  void StoreHead(uint32_t lane, uint64_t sequence);
   void Announce(uint32_t lane, uint64_t sequence);
   void Publish(std::span<const CopyDone> done);
   void WakeRelays();

@@ -127,6 +127,7 @@ absl::Status Player::Submit(uint32_t slot) {
 
 absl::Status Player::Cancel(uint32_t slot) {
   if (!batches_[slot].under_way) return absl::OkStatus();
+  batches_[slot].canceled = true;
   return Ask({{"command", "cancel"}, {"slot", slot}}).status();
 }
 
@@ -155,7 +156,8 @@ absl::Status Player::Note(const json& seen) {
     }
     return absl::OkStatus();
   }
-  if (success_expected_ && state != "COMPLETED" && !std::exchange(batch.reported, true)) {
+  const bool as_asked = state == "COMPLETED" || (batch.canceled && state == "CANCELED");
+  if (success_expected_ && !as_asked && !std::exchange(batch.reported, true)) {
     findings_.Add(&Findings::unhealthy,
                   fmt::format("a batch of {}, which is not concerned: {}", name_, batch.seen));
   }

@@ -87,6 +87,7 @@ class Player {
     bool under_way = false;
     bool pending = false;
     bool relayed = false;
+    bool canceled = false;  // was asked to be, if it is not over
     bool reported = false;
     uint64_t seed = 0;
     std::string seen = {};  // the last look at it
