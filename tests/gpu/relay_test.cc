@@ -174,11 +174,13 @@ TEST_F(RelayTest, G4TheRelayIsKilledAndComesBack) {
 }
 
 // The source is written by the last of many copies on the application's own stream, which take
-// milliseconds; whoever reads it before finds other bytes.
+// a millisecond on a fast GPU, longer than to issue them; whoever reads it before finds other
+// bytes.
 class RelayFenceTest : public RelayTest, public testing::WithParamInterface<bool> {};
 
 TEST_P(RelayFenceTest, C3TheBytesOfTheFinishedProducerArrive) {
-  constexpr size_t kBytes = 4 << 20;
+  constexpr size_t kBytes = 32 << 20;
+  constexpr int kCopies = 60;
   Make({.target_bytes = kBytes}, GetParam());
   const auto device = TestDevice(0);
   const CudaDriver& driver = device->driver();
@@ -201,11 +203,11 @@ TEST_P(RelayFenceTest, C3TheBytesOfTheFinishedProducerArrive) {
     site_->ClearTarget();
     {
       const CudaScope scope(*device);
-      for (int i = 0; i < 400; ++i) {
-        ASSERT_EQ(
-            driver.memcpy_async(address(source_->data()),
-                                address(i == 399 ? produced.data() : other.data()), kBytes, stream),
-            cuda::kSuccess);
+      for (int i = 0; i < kCopies; ++i) {
+        ASSERT_EQ(driver.memcpy_async(address(source_->data()),
+                                      address(i == kCopies - 1 ? produced.data() : other.data()),
+                                      kBytes, stream),
+                  cuda::kSuccess);
       }
       ASSERT_EQ(driver.event_record(event, stream), cuda::kSuccess);
     }

@@ -19,6 +19,7 @@ TEST(DriverAbiTest, Results) {
   EXPECT_EQ(cuda::kIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS);
   EXPECT_EQ(cuda::kHostMemoryAlreadyRegistered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   EXPECT_EQ(cuda::kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuda::kStreamCaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 TEST(DriverAbiTest, Attributes) {
@@ -43,6 +44,9 @@ TEST(DriverAbiTest, Flags) {
   EXPECT_EQ(cuda::kIpcLazyEnablePeerAccess, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   EXPECT_EQ(cuda::kStreamWriteDefault, CU_STREAM_WRITE_VALUE_DEFAULT);
   EXPECT_EQ(cuda::kCaptureModeRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED);
+  EXPECT_EQ(cuda::kCaptureNone, CU_STREAM_CAPTURE_STATUS_NONE);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(cuda::ThreadStream()),
+            reinterpret_cast<uintptr_t>(CU_STREAM_PER_THREAD));
   EXPECT_EQ(cuda::kProcAddressDefault, CU_GET_PROC_ADDRESS_DEFAULT);
 }
 

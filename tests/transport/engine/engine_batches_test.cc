@@ -60,6 +60,19 @@ TEST_F(EngineBatchesTest, TasksAreNumberedOverSubmissions) {
   EXPECT_EQ(batches_.TaskStatus(batch, 3, &status_), EngineError::kInvalidArgument);
 }
 
+TEST_F(EngineBatchesTest, TheFenceGoesWithItsSubmission) {
+  const BatchHandle batch = batches_.Allocate(2);
+  int stream = 0;
+  const std::vector<TransferRequest> requests{{.target = 1, .length = 10}};
+  ASSERT_EQ(
+      batches_.Submit(batch, requests, milliseconds(0), {SourceFence::Kind::kStream, &stream}),
+      EngineError::kOk);
+  EXPECT_EQ(path_.fence.kind, SourceFence::Kind::kStream);
+  EXPECT_EQ(path_.fence.handle, &stream);
+  ASSERT_EQ(Submit(batch, {20}), EngineError::kOk);
+  EXPECT_EQ(path_.fence.kind, SourceFence::Kind::kThreadStream);
+}
+
 TEST_F(EngineBatchesTest, WhatIsLateShowsATimeoutAndEndsAllTheSame) {
   EngineBatches batches(&path_, std::chrono::nanoseconds(1));
   const BatchHandle batch = batches.Allocate(2);
