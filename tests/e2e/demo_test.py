@@ -292,9 +292,9 @@ class DemoTest(unittest.TestCase):
         self.assert_fails_saying(self.run_demo("--config", config), "rail_map", "sim1", "east")
 
     def test_a_demo_that_relays_nothing_fails_and_says_why(self):
-        config = self.write("host.textproto", "host_staging: false")
+        config = self.write("large.textproto", "pxn { min_relay_bytes: 1000000000 }")
         self.assert_fails_saying(self.run_demo("--config", config),
-                                 "nothing was relayed", "source not in staging memory")
+                                 "nothing was relayed", "small batch")
 
     def test_a_batch_that_is_not_relayed_has_no_relayed_rate(self):
         config = self.write("small.textproto", "pxn { min_relay_bytes: 100000 }")

@@ -111,14 +111,16 @@ absl::Status CudaDriver::Bind(const char* library, void* handle) {
   binder.Want(module_unload, "cuModuleUnload", 2000);
   binder.Want(module_get_function, "cuModuleGetFunction", 2000);
   binder.Want(launch_kernel, "cuLaunchKernel", 4000);
-  if (binder.missing() != nullptr) {
-    return absl::FailedPreconditionError(
-        fmt::format("the CUDA driver {} has no {}; update it", library, binder.missing()));
-  }
-  if (driver_get_version(&version_) != cuda::kSuccess || version_ < kOldestVersion) {
+  // An old one lacks functions, too: its age is what its user can do something about.
+  if (driver_get_version == nullptr || driver_get_version(&version_) != cuda::kSuccess ||
+      version_ < kOldestVersion) {
     return absl::FailedPreconditionError(
         fmt::format("the CUDA driver {} is of CUDA {}.{}; CUDA 12 or newer is needed", library,
                     version_ / 1000, version_ % 1000 / 10));
+  }
+  if (binder.missing() != nullptr) {
+    return absl::FailedPreconditionError(
+        fmt::format("the CUDA driver {} has no {}; update it", library, binder.missing()));
   }
   binder.Try(stream_write_value64, "cuStreamWriteValue64", 11070);
   // A driver of 12.8 that is asked for the function of 13.0 would hand out its own.
