@@ -91,7 +91,8 @@ class DemoRank {
   json Handle(const json& request) {
     const auto command = request["command"].get<std::string>();
     if (command == "ready") return json::object();
-    if (command == "attach") return Attach(std::chrono::seconds(request.value("timeout_s", int64_t{60})));
+    if (command == "attach")
+      return Attach(std::chrono::seconds(request.value("timeout_s", int64_t{60})));
     if (command == "fill") {
       FillPattern(source_.first(request["bytes"].get<size_t>()), request["seed"].get<uint64_t>());
       return json::object();
