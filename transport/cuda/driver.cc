@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 namespace railhop {
 namespace {
@@ -54,7 +57,11 @@ absl::StatusOr<const CudaDriver*> CudaDriver::Load(const char* library) {
   }
   std::unique_ptr<CudaDriver> driver(new CudaDriver);
   if (absl::Status status = driver->Bind(library, handle); !status.ok()) return status;
-  return driver.release();
+  // What came of a driver may be in use until the process ends.
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::unique_ptr<const CudaDriver>>;
+  const std::lock_guard lock(mutex);
+  return kept.emplace_back(std::move(driver)).get();
 }
 
 absl::Status CudaDriver::Bind(const char* library, void* handle) {
