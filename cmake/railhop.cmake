@@ -42,6 +42,10 @@ function(railhop_test file)
   if(arg_SERIAL)
     list(APPEND properties RUN_SERIAL TRUE)
   endif()
+  if(railhop_fake_cuda IN_LIST arg_UNPARSED_ARGUMENTS)
+    # AddressSanitizer's dlopen does not look where the program's own run path leads.
+    list(APPEND properties ENVIRONMENT "LD_LIBRARY_PATH=${RAILHOP_FAKE_CUDA_FOLDER}")
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES ${properties})
 endfunction()

@@ -39,6 +39,10 @@ class CudaFencesTest : public testing::Test {
   void TearDown() override {
     SetLogSink(previous_);
     fences_ = nullptr;
+    if (event_ != nullptr) {
+      const CudaScope scope(*device_);
+      driver_->event_destroy(event_);
+    }
     EXPECT_EQ(fake_.calls_outside_relaxed_mode, 0);
     EXPECT_EQ(fake_.captures_broken, 0);
   }
