@@ -207,33 +207,29 @@ void DefineScatter(py::class_<PythonEngine>& engine) {
         .remote_offsets = peer_offsets,
         .lengths = lengths};
   };
+  const auto call = [range](auto member) {
+    return [range, member](PythonEngine& self, const std::string& target, PythonOpcode opcode,
+                           uintptr_t buffer, size_t capacity, uintptr_t peer, size_t peer_size,
+                           const Lengths& offsets, const Lengths& peer_offsets,
+                           const Lengths& lengths) {
+      return (self.*member)(
+          range(target, opcode, buffer, capacity, peer, peer_size, offsets, peer_offsets, lengths));
+    };
+  };
   engine
       .def(
-          "transfer_scatter",
-          [range](PythonEngine& self, const std::string& target, PythonOpcode opcode,
-                  uintptr_t buffer, size_t capacity, uintptr_t peer, size_t peer_size,
-                  const Lengths& offsets, const Lengths& peer_offsets, const Lengths& lengths) {
-            return self.ScatterSync(range(target, opcode, buffer, capacity, peer, peer_size,
-                                          offsets, peer_offsets, lengths));
-          },
-          Released(), py::arg("target_hostname"), py::arg("opcode"), py::arg("buffer"),
-          py::arg("capacity"), py::arg("peer_buffer_address"), py::arg("peer_size"),
-          py::arg("offsets"), py::arg("peer_offsets"), py::arg("lengths"),
+          "transfer_scatter", call(&PythonEngine::ScatterSync), Released(),
+          py::arg("target_hostname"), py::arg("opcode"), py::arg("buffer"), py::arg("capacity"),
+          py::arg("peer_buffer_address"), py::arg("peer_size"), py::arg("offsets"),
+          py::arg("peer_offsets"), py::arg("lengths"),
           "Moves lengths[i] bytes between buffer + offsets[i] and peer_buffer_address + "
           "peer_offsets[i], for all i. 0, or -1: then nothing was moved if a fragment does not lie "
           "inside both buffers.")
-      .def(
-          "submit_scatter",
-          [range](PythonEngine& self, const std::string& target, PythonOpcode opcode,
-                  uintptr_t buffer, size_t capacity, uintptr_t peer, size_t peer_size,
-                  const Lengths& offsets, const Lengths& peer_offsets, const Lengths& lengths) {
-            return self.ScatterAsync(range(target, opcode, buffer, capacity, peer, peer_size,
-                                           offsets, peer_offsets, lengths));
-          },
-          Released(), py::arg("target_hostname"), py::arg("opcode"), py::arg("buffer"),
-          py::arg("capacity"), py::arg("peer_buffer_address"), py::arg("peer_size"),
-          py::arg("offsets"), py::arg("peer_offsets"), py::arg("lengths"),
-          "As transfer_scatter, without waiting. Batch id; 0: not submitted.");
+      .def("submit_scatter", call(&PythonEngine::ScatterAsync), Released(),
+           py::arg("target_hostname"), py::arg("opcode"), py::arg("buffer"), py::arg("capacity"),
+           py::arg("peer_buffer_address"), py::arg("peer_size"), py::arg("offsets"),
+           py::arg("peer_offsets"), py::arg("lengths"),
+           "As transfer_scatter, without waiting. Batch id; 0: not submitted.");
 }
 
 void DefineWords(py::class_<PythonEngine>& engine) {

@@ -10,27 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "runtime/log.h"
-#include "tests/actors/rank_support.h"
+#include "tests/actors/warned_rank.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
 #include "transport/cuda/device.h"
 
 namespace railhop {
 
-class CudaRankTest : public RankTest {
+class CudaRankTest : public WarnedRankTest {
  protected:
   static constexpr size_t kBytes = 1 << 20;
 
-  CudaRankTest() {
-    fake_.Reset();
-    previous_ = SetLogSink([this](LogLevel level, std::string_view message) {
-      if (level != LogLevel::kInfo) warnings_.emplace_back(message);
-    });
-  }
-  ~CudaRankTest() override {
-    TearDownSender();
-    SetLogSink(previous_);
-  }
+  CudaRankTest() { fake_.Reset(); }
+  ~CudaRankTest() override { TearDownSender(); }
   void TearDownSender() {
     rank_ = nullptr;
     target_ = {};
@@ -93,7 +84,6 @@ class CudaRankTest : public RankTest {
   }
 
   FakeCuda& fake_ = FakeCuda::Get();
-  std::vector<std::string> warnings_;
   const std::vector<std::byte> content_ = Pattern(kBytes, 1);
   Target target_;
   std::shared_ptr<const CudaDevice> device_;
@@ -101,9 +91,6 @@ class CudaRankTest : public RankTest {
   cuda::Stream stream_ = nullptr;  // the application's
   std::unique_ptr<Rank> rank_;
   SegmentId segment_ = 0;
-
- private:
-  LogSink previous_;
 };
 
 }  // namespace railhop

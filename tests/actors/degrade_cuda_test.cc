@@ -13,26 +13,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Kind = SourceFence::Kind;
 
-class DegradeCudaTest : public CudaRankTest {
- protected:
-  // A write of host memory, and what is said to whoever registers the GPU's.
-  void ExpectDirectWithOneWarning(const std::string& config,
-                                  const testing::Matcher<const std::string&>& words) {
-    const Target target = MakeTarget("decode", 4096, "sim1");
-    std::vector<std::byte> memory = Pattern(4096, 1);
-    const auto rank = Make(config);
-    ASSERT_NE(rank, nullptr);
-    Register(*rank, memory);
-    const BatchStatus status =
-        Run(*rank, {{Opcode::kWrite, memory.data(), Open(*rank, "decode"),
-                     reinterpret_cast<uint64_t>(target.memory.data()), memory.size()}});
-    EXPECT_EQ(status.state, BatchState::kCompleted);
-    EXPECT_EQ(status.relayed_bytes, 0U);
-    EXPECT_TRUE(std::equal(memory.begin(), memory.end(), target.memory.begin()));
-    EXPECT_THAT(warnings_, ElementsAre(words));
-    EXPECT_THAT(rank->pxn_off_reason(), words);
-  }
-};
+using DegradeCudaTest = CudaRankTest;
 
 TEST_F(DegradeCudaTest, DeviceQueryFails) {
   fake_.fail["cuDeviceGetAttribute"] = cuda::kInvalidValue;

@@ -1,18 +1,9 @@
 #include "tests/gpu/checksum_kernel.h"
+#include "transport/cuda/fatbin.h"
 
-// The fat binary that nvcc made of checksum_kernel.cu becomes part of this object file.
+// Made of checksum_kernel.cu.
 #ifdef RAILHOP_CHECKSUM_FATBIN
-asm(".pushsection .rodata\n"
-    ".balign 64\n"
-    ".hidden railhop_checksum_image\n"
-    ".globl railhop_checksum_image\n"
-    "railhop_checksum_image:\n"
-    ".incbin \"" RAILHOP_CHECKSUM_FATBIN
-    "\"\n"
-    ".balign 8\n"
-    ".popsection\n");
-
-extern "C" __attribute__((visibility("hidden"))) const unsigned char railhop_checksum_image[];
+RAILHOP_EMBED_FATBIN(railhop_checksum_image, RAILHOP_CHECKSUM_FATBIN);
 #endif
 
 namespace railhop {

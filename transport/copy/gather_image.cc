@@ -1,18 +1,9 @@
 #include "transport/copy/gather_kernel.h"
+#include "transport/cuda/fatbin.h"
 
-// The fat binary that nvcc made of gather_kernel.cu becomes part of this object file.
+// Made of gather_kernel.cu.
 #ifdef RAILHOP_GATHER_FATBIN
-asm(".pushsection .rodata\n"
-    ".balign 64\n"
-    ".hidden railhop_gather_image\n"
-    ".globl railhop_gather_image\n"
-    "railhop_gather_image:\n"
-    ".incbin \"" RAILHOP_GATHER_FATBIN
-    "\"\n"
-    ".balign 8\n"
-    ".popsection\n");
-
-extern "C" __attribute__((visibility("hidden"))) const unsigned char railhop_gather_image[];
+RAILHOP_EMBED_FATBIN(railhop_gather_image, RAILHOP_GATHER_FATBIN);
 #endif
 
 namespace railhop {
