@@ -93,9 +93,8 @@ size_t CopyActor::Poll(uint64_t) {
   if (unwoken_ != 0) WakeRelays();
   if (in_flight_ == 0) return 0;
   engine_.Progress(kCopyBudget);
-  std::array<CopyDone, 16> done;
-  const size_t count = engine_.Reap(done);
-  if (count != 0) Publish({done.data(), count});
+  const size_t count = engine_.Reap(done_);
+  if (count != 0) Publish({done_.data(), count});
   return 1;
 }
 

@@ -65,6 +65,7 @@ class CopyActor : public Actor, private Poller {
 
   CopyEngine& engine_;
   std::array<Lane, kLaneCount> lanes_;
+  std::array<CopyDone, 16> done_;
   uint32_t in_flight_ = 0;
   uint32_t unwoken_ = 0;  // lanes, as bits, whose relay seemed awake when a doorbell was rung
 };

@@ -42,6 +42,9 @@ uint32_t IndexOf(BatchId id) {
 uint32_t GenerationOf(BatchId id) {
   return static_cast<uint32_t>(id.value >> 32);
 }
+BatchId MakeId(uint32_t generation, uint32_t index) {
+  return {uint64_t{generation} << 32 | index};
+}
 
 }  // namespace
 
@@ -81,8 +84,9 @@ const char* TransferErrorName(TransferError error) {
 
 void Batch::SetRequests(std::span<const TransferRequest> all) {
   requests.assign(all.begin(), all.end());
-  left.resize(all.size());
-  for (size_t i = 0; i < all.size(); ++i) left[i] = all[i].length;
+  left.clear();
+  left.reserve(all.size());
+  for (const TransferRequest& request : all) left.push_back(request.length);
 }
 
 RequestTable::RequestTable(uint32_t capacity)
@@ -91,8 +95,7 @@ RequestTable::RequestTable(uint32_t capacity)
 }
 
 BatchId RequestTable::IdOf(uint32_t index) const {
-  const uint32_t generation = batches_[index].generation.load(std::memory_order_acquire);
-  return {uint64_t{generation} << 32 | index};
+  return MakeId(batches_[index].generation.load(std::memory_order_acquire), index);
 }
 
 void RequestTable::PushFree(uint32_t index) {
@@ -123,30 +126,34 @@ BatchId RequestTable::Allocate() {
   batch.error.store(0, std::memory_order_release);
   batch.bytes.store(0, std::memory_order_release);
   batch.relayed_bytes.store(0, std::memory_order_release);
-  batch.state.store(StateWord(GenerationOf(IdOf(index)), BatchState::kPending),
-                    std::memory_order_release);
-  batch.in_use.store(true, std::memory_order_release);
-  return IdOf(index);
+  const uint32_t generation = batch.generation.load(std::memory_order_relaxed) + 1;
+  batch.state.store(StateWord(generation, BatchState::kPending), std::memory_order_release);
+  batch.generation.store(generation, std::memory_order_release);
+  return MakeId(generation, index);
 }
 
 Batch* RequestTable::Find(BatchId id) const {
-  if (IndexOf(id) >= capacity_) return nullptr;
+  if (IndexOf(id) >= capacity_ || GenerationOf(id) % 2 == 0) return nullptr;
   Batch& batch = batches_[IndexOf(id)];
-  return batch.in_use.load(std::memory_order_acquire) && IdOf(IndexOf(id)) == id ? &batch : nullptr;
+  return batch.generation.load(std::memory_order_acquire) == GenerationOf(id) ? &batch : nullptr;
 }
 
 BatchStatus RequestTable::Read(BatchId id) const {
-  const BatchStatus unknown{BatchState::kFailed, TransferError::kInvalidRequest, 0, 0};
+  BatchStatus status{.state = BatchState::kFailed, .error = TransferError::kInvalidRequest};
   const Batch* batch = Find(id);
-  if (batch == nullptr) return unknown;
-  BatchStatus status;
+  if (batch == nullptr) return status;
   // All acquire, so that the second look at the generation comes after them.
-  status.state = StateOf(batch->state.load(std::memory_order_acquire));
-  status.error = static_cast<TransferError>(batch->error.load(std::memory_order_acquire));
-  status.bytes = batch->bytes.load(std::memory_order_acquire);
-  status.relayed_bytes = batch->relayed_bytes.load(std::memory_order_acquire);
+  const BatchState state = StateOf(batch->state.load(std::memory_order_acquire));
+  const int32_t error = batch->error.load(std::memory_order_acquire);
+  const uint64_t bytes = batch->bytes.load(std::memory_order_acquire);
+  const uint64_t relayed_bytes = batch->relayed_bytes.load(std::memory_order_acquire);
   // Freed and given to somebody else while it was read: what was read means nothing.
-  return Find(id) == batch ? status : unknown;
+  if (batch->generation.load(std::memory_order_relaxed) != GenerationOf(id)) return status;
+  status.state = state;
+  status.error = static_cast<TransferError>(error);
+  status.bytes = bytes;
+  status.relayed_bytes = relayed_bytes;
+  return status;
 }
 
 RequestProgress RequestTable::Progress(BatchId id, size_t request) const {
@@ -182,11 +189,10 @@ FreeResult RequestTable::Free(BatchId id) {
   }
   // Of several threads that free the same id one wins.
   uint32_t generation = GenerationOf(id);
-  const uint32_t next = generation + 1 == 0 ? 1 : generation + 1;
-  if (!batch->generation.compare_exchange_strong(generation, next, std::memory_order_acq_rel)) {
+  if (!batch->generation.compare_exchange_strong(generation, generation + 1,
+                                                 std::memory_order_acq_rel)) {
     return FreeResult::kUnknown;
   }
-  batch->in_use.store(false, std::memory_order_release);
   batch->requests.clear();
   if (batch->requests.capacity() > kKeptRequests) {
     batch->requests.shrink_to_fit();

@@ -63,8 +63,7 @@ struct Batch {
 
   // The table's.
   std::atomic<uint32_t> waiters{0};
-  std::atomic<uint32_t> generation{1};
-  std::atomic<bool> in_use{false};
+  std::atomic<uint32_t> generation{0};  // odd while the batch is in use, and part of its id
   std::atomic<uint32_t> next_free{0};
 };
 
@@ -79,6 +78,7 @@ class RequestTable {
   // nullptr for an id that is stale or was never given out.
   Batch* Find(BatchId id) const;
   Batch& at(uint32_t index) const { return batches_[index]; }
+  // Of the batch in use there.
   BatchId IdOf(uint32_t index) const;
 
   BatchStatus Read(BatchId id) const;  // a stale id reads as failed, kInvalidRequest

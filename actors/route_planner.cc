@@ -76,12 +76,16 @@ void RoutePlanner::SetTarget(const TargetRoute& target) {
   cache_[target.index].assign(target.buffers.size(), {});
 }
 
-RoutePlanner::Route RoutePlanner::Plan(const TargetRoute& target, const TargetBuffer& buffer,
-                                       Opcode opcode, bool staging, uint64_t batch_bytes) {
-  if (!options_.pxn) return {.reason = DirectReason::kPxnOff};
-  if (opcode != Opcode::kWrite) return {.reason = DirectReason::kNotWrite};
-  if (!staging) return {.reason = DirectReason::kNotStaging};
-  if (batch_bytes < options_.min_relay_bytes) return {.reason = DirectReason::kSmallBatch};
+const RoutePlanner::Route& RoutePlanner::Plan(const TargetRoute& target, const TargetBuffer& buffer,
+                                              Opcode opcode, bool staging, uint64_t batch_bytes) {
+  static constexpr Route kPxnOff{.reason = DirectReason::kPxnOff};
+  static constexpr Route kNotWrite{.reason = DirectReason::kNotWrite};
+  static constexpr Route kNotStaging{.reason = DirectReason::kNotStaging};
+  static constexpr Route kSmallBatch{.reason = DirectReason::kSmallBatch};
+  if (!options_.pxn) return kPxnOff;
+  if (opcode != Opcode::kWrite) return kNotWrite;
+  if (!staging) return kNotStaging;
+  if (batch_bytes < options_.min_relay_bytes) return kSmallBatch;
   const auto position = static_cast<size_t>(&buffer - target.buffers.data());
   CachedRoute& cached = cache_[target.index][position];
   if (cached.lanes_version != lanes_version_) {

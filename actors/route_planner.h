@@ -61,8 +61,9 @@ class RoutePlanner {
   void SetTarget(const TargetRoute& target);
 
   // The facts of the request first, then those of the buffer (cached). `batch_bytes` is the total.
-  Route Plan(const TargetRoute& target, const TargetBuffer& buffer, Opcode opcode, bool staging,
-             uint64_t batch_bytes);
+  // Until the next call.
+  const Route& Plan(const TargetRoute& target, const TargetBuffer& buffer, Opcode opcode,
+                    bool staging, uint64_t batch_bytes);
 
  private:
   struct CachedRoute {

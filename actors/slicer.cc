@@ -1,67 +1,8 @@
 #include "actors/slicer.h"
 
 #include <algorithm>
-#include <cassert>
 
 namespace railhop {
-
-SpanPool::SpanPool(uint32_t capacity) : nodes_(capacity), available_(capacity) {
-  for (uint32_t i = capacity; i-- > 0;) {
-    nodes_[i].next = first_free_;
-    first_free_ = i;
-  }
-}
-
-uint32_t SpanPool::Detach(SpanQueue& queue) {
-  assert(!queue.empty());
-  const uint32_t node = queue.head;
-  queue.head = nodes_[node].next;
-  --queue.count;
-  queue.bytes -= nodes_[node].span.length;
-  if (queue.empty()) queue.tail = kNoSpan;
-  return node;
-}
-
-void SpanPool::Attach(SpanQueue& queue, uint32_t node) {
-  nodes_[node].next = kNoSpan;
-  if (queue.empty()) {
-    queue.head = node;
-  } else {
-    nodes_[queue.tail].next = node;
-  }
-  queue.tail = node;
-  ++queue.count;
-  queue.bytes += nodes_[node].span.length;
-}
-
-void SpanPool::Release(uint32_t node) {
-  nodes_[node].next = first_free_;
-  first_free_ = node;
-  ++available_;
-}
-
-bool SpanPool::Push(SpanQueue& queue, const Span& span) {
-  if (available_ == 0) return false;
-  const uint32_t node = first_free_;
-  first_free_ = nodes_[node].next;
-  --available_;
-  nodes_[node].span = span;
-  Attach(queue, node);
-  return true;
-}
-
-void SpanPool::PopFront(SpanQueue& queue) {
-  Release(Detach(queue));
-}
-
-void SpanPool::ShortenFront(SpanQueue& queue, uint64_t bytes) {
-  Span& span = Front(queue);
-  assert(bytes < span.length);
-  span.source += bytes;
-  span.destination += bytes;
-  span.length -= bytes;
-  queue.bytes -= bytes;
-}
 
 PieceContent::PieceContent() {
   spans.reserve(kMaxPlanEntries);
@@ -106,15 +47,17 @@ bool CutPiece(SpanPool& pool, SpanQueue& queue, uint64_t max_bytes, PieceContent
   piece->Clear();
   while (!queue.empty() && piece->length < max_bytes) {
     if (piece->full()) break;
-    Span span = pool.Front(queue);
+    const Span& front = pool.Front(queue);
     const uint64_t room = max_bytes - piece->length;
-    if (span.length > room) {
-      span.length = room;
-      pool.ShortenFront(queue, room);
-    } else {
+    if (front.length <= room) {
+      piece->Append(front);
       pool.PopFront(queue);
+    } else {
+      Span part = front;
+      part.length = room;
+      piece->Append(part);
+      pool.ShortenFront(queue, room);
     }
-    piece->Append(span);
   }
   return piece->length != 0;
 }

@@ -199,7 +199,7 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
             .batch = index,
             .request = static_cast<uint32_t>(progress.next_request),
             .is_read = request.opcode == Opcode::kRead};
-  const RoutePlanner::Route route =
+  const RoutePlanner::Route& route =
       planner_.Plan(*target.route, *buffer, request.opcode, region->staging, progress.known_bytes);
   // With several lanes to alternate over, a request is dealt out in pieces.
   if (route.lane_count > 1) span.length = std::min(span.length, options_.max_piece_bytes);

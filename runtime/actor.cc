@@ -28,7 +28,10 @@ void Actor::AddPort(std::unique_ptr<InPort> port, bool control) {
 // The ports with a message, as bits.
 uint64_t Actor::ReadyPorts() const {
   uint64_t ready = 0;
-  for (size_t i = 0; i < awaited_.size(); ++i) ready |= uint64_t{awaited_[i].IsSet()} << i;
+  for (size_t i = 0; i < awaited_.size(); ++i) {
+    if (awaited_[i].IsSet()) [[unlikely]]
+      ready |= uint64_t{1} << i;
+  }
   return ready;
 }
 

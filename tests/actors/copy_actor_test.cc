@@ -28,12 +28,6 @@ class SpyEngine : public HostCopyEngine {
  public:
   SpyEngine() : HostCopyEngine(kLaneCount, kSlotsPerLane) {}
 
-  bool Issue(const CopyJob& job) override {
-    if (on_issue) on_issue(job);
-    CopyJob issued = job;
-    if (status == CopyStatus::kFailed) issued.doorbell = nullptr;  // such a one is not rung
-    return HostCopyEngine::Issue(issued);
-  }
   uint64_t Progress(uint64_t budget) override {
     const uint64_t copied = HostCopyEngine::Progress(std::min(budget, budget_limit));
     if (on_progress) on_progress();
@@ -52,6 +46,13 @@ class SpyEngine : public HostCopyEngine {
   std::function<void()> on_progress;
   uint64_t budget_limit = UINT64_MAX;
   CopyStatus status = CopyStatus::kOk;
+
+ protected:
+  void Start(CopyJob& job) override {
+    if (on_issue) on_issue(job);
+    if (status == CopyStatus::kFailed) job.doorbell = nullptr;  // such a one is not rung
+    HostCopyEngine::Start(job);
+  }
 };
 
 class CopyActorTest : public ::testing::Test {

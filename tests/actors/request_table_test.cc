@@ -72,6 +72,20 @@ TEST(RequestTableTest, AFreedBatchComesBackUnderAnotherIdAndClean) {
   EXPECT_EQ(status.relayed_bytes, 0u);
 }
 
+TEST(RequestTableTest, TheIdThatAFreeBatchSeemsToHaveIsNone) {
+  RequestTable table(1);
+  EXPECT_EQ(table.Find(table.IdOf(0)), nullptr) << "never given out";
+  const BatchId used = table.Allocate();
+  Finish(table, used);
+  ASSERT_EQ(table.Free(used), FreeResult::kOk);
+  const BatchId free = table.IdOf(0);
+  EXPECT_EQ(table.Find(free), nullptr);
+  EXPECT_EQ(table.Free(free), FreeResult::kUnknown);
+  EXPECT_EQ(table.Read(free).error, TransferError::kInvalidRequest);
+  EXPECT_TRUE(table.Allocate().valid()) << "the failed Free gave nothing back twice";
+  EXPECT_FALSE(table.Allocate().valid());
+}
+
 TEST(RequestTableTest, StaleAndInventedIdsAreRecognised) {
   RequestTable table(2);
   const BatchId old = table.Allocate();

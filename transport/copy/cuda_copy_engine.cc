@@ -306,9 +306,12 @@ void CudaCopyEngine::FindDoorbell(Stream& stream, const uint64_t* doorbell) {
   }
 }
 
-bool CudaCopyEngine::Issue(const CopyJob& copy) {
-  const Stream& stream = streams_[copy.stream];
-  if (stream.issued - stream.reaped == stream.jobs.size()) return false;
+CopyJob* CudaCopyEngine::PlaceOf(uint32_t index) {
+  const Stream& stream = streams_[index];
+  return stream.issued - stream.reaped == stream.jobs.size() ? nullptr : &next_;
+}
+
+void CudaCopyEngine::Start(CopyJob& copy) {
   assert(copy.spans.size() <= kMaxSpans);
   device_->Enter();
   uint64_t bytes = 0;
@@ -316,7 +319,6 @@ bool CudaCopyEngine::Issue(const CopyJob& copy) {
   CopyWay way = forced_way_.value_or(CheapestWay(costs_, copy.spans.size(), bytes));
   if (!costs_[static_cast<size_t>(way)].available) way = CopyWay::kAsync;
   IssueAs(way, copy);
-  return true;
 }
 
 void CudaCopyEngine::IssueAs(CopyWay way, const CopyJob& copy) {

@@ -71,7 +71,6 @@ class CudaCopyEngine : public CopyEngine {
   // KiB. Of 128 KiB they were slower on every row (docs/results/gpu-h200.md).
   JobSizes job_sizes() const override { return {.idle = 512 * 1024, .backlog = 1024 * 1024}; }
   void Reset(uint32_t stream) override;
-  bool Issue(const CopyJob& job) override;
   bool DeviceRings(uint32_t stream) const override {
     return streams_[stream].device_doorbell != 0 && !streams_[stream].broken;
   }
@@ -113,9 +112,11 @@ class CudaCopyEngine : public CopyEngine {
   absl::Status Calibrate();
   absl::StatusOr<double> Time(CopyWay way, const CopyJob& job);
 
-  // Issue and Progress in a thread where the device is current.
+  // Start and Progress in a thread where the device is current.
   void IssueAs(CopyWay way, const CopyJob& copy);
   void LookAtAll();
+  CopyJob* PlaceOf(uint32_t stream) override;
+  void Start(CopyJob& job) override;
 
   bool HasGather() const { return module_ != nullptr; }
   bool HasBatch() const;
@@ -142,7 +143,8 @@ class CudaCopyEngine : public CopyEngine {
   uint32_t next_reap_ = 0;
   std::string device_error_;
 
-  // The spans of the job being issued, without empty ones.
+  CopyJob next_;  // the job being issued
+  // Its spans, without empty ones.
   std::vector<cuda::DevicePointer> sources_, destinations_;
   std::vector<size_t> sizes_;
 

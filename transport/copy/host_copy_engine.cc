@@ -1,5 +1,7 @@
 #include "transport/copy/host_copy_engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -7,6 +9,7 @@
 #include <cstring>
 
 #include "runtime/fault_point.h"
+#include "transport/ring/control_block.h"
 
 namespace railhop {
 namespace {
@@ -19,28 +22,39 @@ uint32_t NextStream(uint32_t streams, uint32_t first) {
 
 }  // namespace
 
-HostCopyEngine::HostCopyEngine(uint32_t streams, uint32_t queue_depth) : streams_(streams) {
+HostCopyEngine::HostCopyEngine(uint32_t streams, uint32_t queue_depth)
+    : sizes_(SizesFor(static_cast<uint64_t>(std::max(0L, sysconf(_SC_LEVEL2_CACHE_SIZE))))),
+      queue_depth_(queue_depth),
+      streams_(streams) {
   assert(streams <= kMaxStreams);
-  for (Stream& stream : streams_) stream.jobs.resize(queue_depth);
+  for (Stream& stream : streams_) stream.jobs.resize(std::bit_ceil(queue_depth));
 }
 
-bool HostCopyEngine::Issue(const CopyJob& job) {
+JobSizes HostCopyEngine::SizesFor(uint64_t level2_bytes) {
+  constexpr uint64_t kSmall = 40 * 1024, kLarge = 128 * 1024;
+  const uint64_t bytes = 2 * kSlotsPerLane * kSmall <= level2_bytes ? kSmall : kLarge;
+  return {.idle = bytes, .backlog = bytes};
+}
+
+CopyJob* HostCopyEngine::PlaceOf(uint32_t index) {
+  Stream& stream = streams_[index];
+  return stream.issued - stream.reaped == queue_depth_ ? nullptr : &stream.job(stream.issued);
+}
+
+void HostCopyEngine::Start(CopyJob& job) {
   Stream& stream = streams_[job.stream];
-  if (stream.issued - stream.reaped == stream.jobs.size()) return false;
   uint64_t bytes = 0;
   for (const CopySpan& span : job.spans) bytes += span.length;
-  stream.jobs[stream.issued % stream.jobs.size()] = job;
   ++stream.issued;
   stream.pending_bytes += bytes;
   pending_bytes_ += bytes;
   pending_ |= 1u << job.stream;
-  return true;
 }
 
 uint64_t HostCopyEngine::Advance(Stream& stream, uint64_t budget) {
   uint64_t copied = 0;
   while (stream.copied != stream.issued) {
-    const CopyJob& job = stream.jobs[stream.copied % stream.jobs.size()];
+    const CopyJob& job = stream.job(stream.copied);
     while (stream.span != job.spans.size()) {
       const CopySpan& span = job.spans[stream.span];
       const uint64_t length = std::min(span.length - stream.span_offset, budget - copied);
@@ -92,7 +106,7 @@ size_t HostCopyEngine::Reap(std::span<CopyDone> done) {
     next_reap_ = NextStream(done_, next_reap_);
     Stream& stream = streams_[next_reap_];
     for (; stream.reaped != stream.copied && count < done.size(); ++stream.reaped) {
-      const CopyJob& job = stream.jobs[stream.reaped % stream.jobs.size()];
+      const CopyJob& job = stream.job(stream.reaped);
       done[count++] = {.user_data = job.user_data, .status = CopyStatus::kOk};
     }
     if (stream.reaped == stream.copied) done_ &= ~(1u << next_reap_++);

@@ -24,11 +24,11 @@ class HostCopyEngine : public CopyEngine {
   // included.
   HostCopyEngine(uint32_t streams, uint32_t queue_depth);
 
-  // A few us of memcpy, where a piece costs 0.3 us besides; and the 18 slots of a lane stay in a
-  // level-2 cache with the sources (measured: docs/performance.md).
-  JobSizes job_sizes() const override { return {.idle = 40 * 1024, .backlog = 40 * 1024}; }
+  // A piece costs 0.3 us besides its memcpy. It is small where the 18 slots of a lane then stay in
+  // the level-2 cache with the sources, and large where they would not (docs/performance.md).
+  static JobSizes SizesFor(uint64_t level2_bytes);
+  JobSizes job_sizes() const override { return sizes_; }
   uint32_t stream_count() const override { return static_cast<uint32_t>(streams_.size()); }
-  bool Issue(const CopyJob& job) override;
   uint64_t Progress(uint64_t budget_bytes) override;
   size_t Reap(std::span<CopyDone> done) override;
   uint64_t PendingBytes() const override { return pending_bytes_; }
@@ -37,10 +37,15 @@ class HostCopyEngine : public CopyEngine {
     return static_cast<size_t>(streams_[stream].issued - streams_[stream].reaped);
   }
 
+ protected:
+  CopyJob* PlaceOf(uint32_t stream) override;
+  void Start(CopyJob& job) override;
+
  private:
   // Jobs [reaped, copied) await Reap, [copied, issued) the copy; all three only grow.
   struct Stream {
-    std::vector<CopyJob> jobs;  // ring
+    std::vector<CopyJob> jobs;  // ring, a power of two
+    CopyJob& job(uint64_t number) { return jobs[number & (jobs.size() - 1)]; }
     uint64_t reaped = 0;
     uint64_t copied = 0;
     uint64_t issued = 0;
@@ -54,6 +59,8 @@ class HostCopyEngine : public CopyEngine {
   // Copies at most `budget` bytes of one stream, finishing the jobs that it gets to the end of.
   static uint64_t Advance(Stream& stream, uint64_t budget);
 
+  const JobSizes sizes_;
+  const uint32_t queue_depth_;
   std::vector<Stream> streams_;
   uint64_t pending_bytes_ = 0;
   uint32_t pending_ = 0;  // streams, as bits, with jobs that are issued and not copied

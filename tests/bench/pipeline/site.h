@@ -43,10 +43,11 @@ class NullCopyEngine final : public HostCopyEngine {
   JobSizes job_sizes() const override {
     return {.idle = kPipelineBytes / 4, .backlog = kPipelineBytes / 4};
   }
-  bool Issue(const CopyJob& job) override {
-    CopyJob issued = job;
-    issued.spans = {};
-    return HostCopyEngine::Issue(issued);
+
+ private:
+  void Start(CopyJob& job) override {
+    job.spans = {};
+    HostCopyEngine::Start(job);
   }
 };
 

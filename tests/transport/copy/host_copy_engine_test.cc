@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "transport/ring/control_block.h"
+
 namespace railhop {
 namespace {
 
@@ -90,6 +92,30 @@ TEST(HostCopyEngineTest, FullStreamTakesNothingUntilReaped) {
   job.stream = 0;
   EXPECT_TRUE(engine.Issue(job));
   EXPECT_EQ(engine.PendingBytes(), 2u);
+}
+
+TEST(HostCopyEngineTest, QueueIsAsDeepAsAskedFor) {
+  constexpr uint32_t kDepth = 3;  // not a power of two, as the ring is
+  HostCopyEngine engine(1, kDepth);
+  char byte = 'x', slot = 0;
+  const CopySpan span{&byte, 1};
+  uint64_t next = 1, reaped = 1;
+  for (int round = 0; round < 5; ++round) {
+    while (engine.Issue({.spans = {&span, 1}, .destination = &slot, .user_data = next})) ++next;
+    EXPECT_EQ(next - reaped, kDepth);
+    engine.Progress(kUnlimited);
+    CopyDone done;
+    ASSERT_EQ(engine.Reap({&done, 1}), 1u);
+    EXPECT_EQ(done.user_data, reaped++);
+  }
+}
+
+TEST(HostCopyEngineTest, PiecesAreSmallWhereALanesSlotsStayInTheCache) {
+  const uint64_t small = HostCopyEngine::SizesFor(2 << 20).idle;
+  const uint64_t large = HostCopyEngine::SizesFor(1 << 20).idle;
+  EXPECT_LE(2 * kSlotsPerLane * small, 2u << 20) << "with as much again for the sources";
+  EXPECT_GT(large, small);
+  EXPECT_EQ(HostCopyEngine::SizesFor(0).idle, large) << "the size of the cache is not known";
 }
 
 TEST(HostCopyEngineTest, LargePieceDoesNotStarveASmallOneOfAnotherLane) {
