@@ -47,7 +47,7 @@ void TcpConnection::CloseSocket() {
     epoll_ctl(peer_.epoll, EPOLL_CTL_DEL, fd_.get(), nullptr);
     fd_.Reset();
   }
-  readable_ = writable_ = send_failed_ = false;
+  readable_ = writable_ = ending_ = send_failed_ = false;
   sent_bytes_ = answer_bytes_ = 0;
 }
 
@@ -59,7 +59,9 @@ void TcpConnection::Close(State state) {
 }
 
 void TcpConnection::Notice(uint32_t events) {
-  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) readable_ = true;
+  constexpr uint32_t kEnding = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  if ((events & kEnding) != 0) ending_ = true;
+  if ((events & (EPOLLIN | kEnding)) != 0) readable_ = true;
   if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) writable_ = true;
 }
 
@@ -155,7 +157,7 @@ void TcpConnection::Send(uint64_t now) {
       writable_ = false;
       if (errno == EAGAIN) return;
       // A refusal may lie in the socket: read it before giving up.
-      send_failed_ = readable_ = true;
+      send_failed_ = ending_ = readable_ = true;
       return;
     }
     since_ = now;
@@ -249,6 +251,12 @@ void TcpConnection::Receive(uint64_t now) {
   }
 }
 
+// A socket that had less than was asked for has no more: the next event will tell of that. Unless
+// an end was seen already, of which there is no further event.
+void TcpConnection::NoteReceived(ssize_t got, size_t wanted) {
+  if (got > 0 && static_cast<size_t>(got) < wanted && !ending_) readable_ = false;
+}
+
 ssize_t TcpConnection::ReceiveSome() {
   if (state_ == State::kFinishing) return recv(fd_.get(), buffer_.data(), buffer_.size(), 0);
   const size_t status_bytes = peer_.acknowledged ? kTcpStatusBytes : 0;
@@ -264,12 +272,14 @@ ssize_t TcpConnection::ReceiveSome() {
     if (direct != left) {
       const ssize_t got = readv(fd_.get(), pieces, count);
       if (got > 0) answer_bytes_ += static_cast<size_t>(got);
+      NoteReceived(got, direct);
       return got;
     }
   }
   pieces[count++] = {.iov_base = buffer_.data(), .iov_len = buffer_.size()};
   const ssize_t got = readv(fd_.get(), pieces, count);
   if (got <= 0) return got;
+  NoteReceived(got, direct + buffer_.size());
   const size_t placed = std::min(direct, static_cast<size_t>(got));
   if (placed != 0) {
     answer_bytes_ += placed;

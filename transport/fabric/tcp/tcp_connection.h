@@ -126,6 +126,7 @@ class TcpConnection {
   void EndSilentWrites();
   void Receive(uint64_t now);
   ssize_t ReceiveSome();
+  void NoteReceived(ssize_t got, size_t wanted);
   bool Take(std::span<const std::byte> bytes);
   bool TakeStatus();
   void EndPart();
@@ -144,6 +145,7 @@ class TcpConnection {
   State state_ = State::kClosed;
   bool readable_ = false;
   bool writable_ = false;
+  bool ending_ = false;       // an event has told of an end, to be read until it is met
   bool send_failed_ = false;  // what can still be read tells why
   bool hung_up_ = false;      // it refused, and by the protocol reads no more
   bool unconfirmed_ = false;

@@ -43,12 +43,14 @@ uint32_t TcpSession::interest() const {
 
 bool TcpSession::Run(TimePoint now, std::span<std::byte> bounce) {
   Result result = Result::kGoOn;
-  for (int i = 0; result == Result::kGoOn && (i < kStepsInTurn || HasBufferedWork()); ++i) {
-    result = Step(now, bounce);
-  }
-  if (result != Result::kEnded && state_ != State::kReply) {
-    if (FlushAnswers() == Result::kEnded) return false;
-  }
+  drained_ = false;
+  do {
+    for (int i = 0; result == Result::kGoOn && GoesOn(i); ++i) result = Step(now, bounce);
+    if (result != Result::kEnded && state_ != State::kReply) {
+      if (FlushAnswers() == Result::kEnded) return false;
+    }
+    // Now there may be room for the answers of what waits in the buffer.
+  } while (result == Result::kGoOn && HasBufferedWork());
   const bool idle = state_ == State::kHeader && buffered() == 0 && answer_bytes_ == 0;
   if (idle) {
     deadline_ = TimePoint::max();
@@ -62,6 +64,13 @@ bool TcpSession::Run(TimePoint now, std::span<std::byte> bounce) {
 bool TcpSession::HasBufferedWork() const {
   if (state_ == State::kPayload) return buffered() != 0;
   return state_ == State::kHeader && buffered() >= kTcpHeaderBytes && RoomForAnswer();
+}
+
+// A socket that had less than was asked for is not asked again: epoll will tell of more.
+bool TcpSession::GoesOn(int step) const {
+  if (HasBufferedWork()) return true;
+  const bool receives = state_ == State::kHeader || state_ == State::kPayload;
+  return step < kStepsInTurn && !(drained_ && receives);
 }
 
 TcpSession::Result TcpSession::Step(TimePoint now, std::span<std::byte> bounce) {
@@ -91,9 +100,12 @@ TcpSession::Result TcpSession::ReceiveHeader() {
   memmove(buffer_.data(), buffer_.data() + begin_, buffered());
   end_ = static_cast<uint16_t>(buffered());
   begin_ = 0;
-  const ssize_t got = recv(fd_, buffer_.data() + end_, buffer_.size() - end_, 0);
-  if (got > 0) end_ = static_cast<uint16_t>(end_ + got);
-  return AfterCall(got);
+  const size_t wanted = buffer_.size() - end_;
+  const ssize_t got = recv(fd_, buffer_.data() + end_, wanted, 0);
+  if (got <= 0) return AfterCall(got);
+  end_ = static_cast<uint16_t>(end_ + got);
+  NoteReceived(static_cast<size_t>(got), wanted);
+  return Result::kGoOn;
 }
 
 TcpSession::Result TcpSession::TakeHeader(TimePoint now) {
@@ -176,8 +188,10 @@ TcpSession::Result TcpSession::ReceivePayload(std::span<std::byte> bounce, bool*
   const size_t wanted = std::min<uint64_t>(left_, bounced ? bounce.size() : kLargestCall);
   iovec parts[2] = {{.iov_base = bounced ? bounce.data() : AsPointer(address_), .iov_len = wanted},
                     {.iov_base = buffer_.data(), .iov_len = buffer_.size()}};
-  const ssize_t got = readv(fd_, parts, wanted == left_ ? 2 : 1);
+  const bool to_the_end = wanted == left_;
+  const ssize_t got = readv(fd_, parts, to_the_end ? 2 : 1);
   if (got <= 0) return AfterCall(got);
+  NoteReceived(static_cast<size_t>(got), wanted + (to_the_end ? buffer_.size() : 0));
   const size_t count = std::min(wanted, static_cast<size_t>(got));
   end_ = static_cast<uint16_t>(static_cast<size_t>(got) - count);
   if (bounced) *stored = region_->mover->Store(address_, bounce.first(count));

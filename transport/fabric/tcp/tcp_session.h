@@ -60,15 +60,16 @@ class TcpSession {
   enum class State : uint8_t { kHeader, kPayload, kReply, kRefused };
   enum class Result : uint8_t { kGoOn, kBlocked, kEnded };
 
-  // The end of one payload and the header of the next come in one call; 4 KiB more than holds any
-  // number of small requests, and 10,000 idle connections still fit into 50 MB.
-  static constexpr size_t kBufferBytes = 4096;
+  // The end of one payload and the header of the next come in one call, and so does a write of a
+  // page. More than holds any number of small requests, and 10,000 idle connections fit into 50 MB.
+  static constexpr size_t kBufferBytes = 4096 + 4 * kTcpHeaderBytes;
   static constexpr size_t kAnswerBytes = 64 * kTcpStatusBytes;
 
   size_t buffered() const { return end_ - begin_; }
   bool RoomForAnswer() const { return answer_bytes_ + kTcpStatusBytes <= kAnswerBytes; }
 
   bool HasBufferedWork() const;
+  bool GoesOn(int step) const;
   Result Step(TimePoint now, std::span<std::byte> bounce);
   Result TakeHeader(TimePoint now);
   Result ReceiveHeader();
@@ -77,6 +78,7 @@ class TcpSession {
   Result SendReply(std::span<std::byte> bounce);
   Result Discard(std::span<std::byte> bounce);
   Result FlushAnswers();
+  void NoteReceived(size_t got, size_t wanted) { drained_ = got < wanted; }
   Result AfterCall(int64_t bytes);
   void Answer(TcpCode code);
   Result Refuse(TimePoint now);
@@ -93,7 +95,8 @@ class TcpSession {
   State state_ = State::kHeader;
   bool acknowledged_ = false;
   bool shut_down_ = false;
-  uint16_t begin_ = 0;  // of what is in the buffer
+  bool drained_ = false;  // the last call has read all that there was
+  uint16_t begin_ = 0;    // of what is in the buffer
   uint16_t end_ = 0;
   uint16_t answer_bytes_ = 0;
   std::array<std::byte, kAnswerBytes> answers_;

@@ -106,6 +106,22 @@ TEST_F(TcpServerTest, ManySmallRequestsAreAnsweredInTurnThoughNobodyReadsAtFirst
   sender.join();
 }
 
+// As many answers are due at once as one read of the socket has requests.
+TEST_F(TcpServerTest, ABurstOfTheSmallestRequestsIsAnsweredWithoutMoreToFollow) {
+  const RawSocket client = Client();
+  constexpr size_t kRequests = 150;
+  std::vector<std::byte> stream;
+  for (size_t i = 0; i < kRequests; ++i) {
+    std::array<std::byte, kTcpHeaderBytes> bytes;
+    EncodeTcpHeader(Header(TcpOperation::kWrite, 1, i), bytes);
+    stream.insert(stream.end(), bytes.begin(), bytes.end());
+    stream.push_back(std::byte{7});
+  }
+  client.Send(stream);
+  for (size_t i = 0; i < kRequests; ++i) ASSERT_EQ(client.ReceiveStatus(), 0) << i;
+  EXPECT_TRUE(Holds(std::vector<std::byte>(kRequests, std::byte{7}), 0));
+}
+
 TEST_F(TcpServerTest, ASlowReaderHoldsUpItselfAlone) {
   const RawSocket slow = Client();
   std::thread sender([&] {
