@@ -1,10 +1,12 @@
 // One thread of a TCP server with the connections it serves, and, in one shard of each server, the
 // listening socket.
 //
-// Threads: Adopt from any thread; everything else of a session happens on the shard's own. While no
-// session waits for the rest of something the thread sleeps without a timer.
+// Threads: Adopt from any thread; everything else of a session happens on the shard's own. While
+// requests follow each other closely it looks for the next one for a moment before it sleeps
+// (adaptive_spin.h); while no session waits for the rest of something, it sleeps without a timer.
 #pragma once
 
+#include <sys/epoll.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/adaptive_spin.h"
 #include "transport/fabric/tcp/tcp_session.h"
 #include "transport/ring/guarded_fd.h"
 
@@ -55,6 +58,7 @@ class TcpShard {
   TcpShard(TcpSession::Shared* shared, std::atomic<size_t>* connections, size_t bounce_bytes);
 
   void Run();
+  int Wait(std::span<epoll_event> events, TimePoint* now);
   int WaitMilliseconds(TimePoint now) const;
   void TakeAdopted();
   void AcceptSome(TimePoint now);
@@ -83,6 +87,7 @@ class TcpShard {
   std::vector<Place> places_;  // by descriptor
   size_t pending_ = 0;         // sessions with a deadline
   TimePoint sweep_at_{};
+  AdaptiveSpin spin_;
   std::vector<std::byte> bounce_;
   std::thread thread_;
 };
