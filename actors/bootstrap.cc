@@ -85,7 +85,7 @@ class RankImpl final : public Rank {
       table.Discard(batch);
       return graph_->submissions().closed() ? SubmitResult::kStopping : SubmitResult::kTryAgain;
     }
-    graph_->submissions().Submit();
+    if (!options.wait_follows || graph_->driven() == nullptr) graph_->submissions().Submit();
     *id = batch;
     return SubmitResult::kOk;
   }
@@ -96,8 +96,16 @@ class RankImpl final : public Rank {
     return graph_->requests().Progress(id, request);
   }
 
+  // The thread does the work that it waits for, if it can.
   bool Wait(BatchId id, std::chrono::milliseconds timeout) const override {
-    return graph_->requests().Wait(id, timeout);
+    const RequestTable& table = graph_->requests();
+    Reactor* const reactor = graph_->driven();
+    if (reactor == nullptr || !table.IsPending(id)) return table.Wait(id, timeout);
+    const auto until = DeadlineAfter(timeout);
+    reactor->Drive([&] { return !table.IsPending(id); }, until);
+    const auto left = until - std::chrono::steady_clock::now();
+    return table.Wait(id, std::max(std::chrono::milliseconds(0),
+                                   std::chrono::ceil<std::chrono::milliseconds>(left)));
   }
 
   void Cancel(BatchId id) override {

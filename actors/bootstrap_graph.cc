@@ -191,6 +191,10 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, EndpointActor::Resolve 
                                                                       .rail_map = pxn.rail_map});
   watchdog_ =
       &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog", kDeadlineSlots);
+  const bool on_one = std::all_of(layout.reactor_of.begin(),
+                                  layout.reactor_of.begin() + static_cast<int>(ActorKind::kPeer),
+                                  [&](int reactor) { return reactor == layout.reactor_of[0]; });
+  if (on_one && member_ == nullptr && fences() == nullptr) driven_ = &on(ActorKind::kSubmit);
   // The way of a completion, then that of a new piece: each hop within one pass.
   system_.SetRunOrder({relay_post_, cq_poll_, submit_, copy_});
   if (config_.trace_pieces && member_ != nullptr) EnableTracing();

@@ -46,6 +46,10 @@ class ActorGraph {
   SubmissionQueue<BatchCommand>& submissions() { return submissions_; }
   ActorSystem& system() { return system_; }
   SubmitActor& submit() { return *submit_; }
+  // The reactor that a thread may drive which waits for a batch (Reactor::Drive): the one of all
+  // data actors. nullptr: they have several, or do work for others, or use a GPU, whose calls
+  // belong to a thread of ours.
+  Reactor* driven() const { return driven_; }
   EndpointActor& endpoint() { return *endpoint_; }
   const CqPollActor& cq_poll() const { return *cq_poll_; }
   // Any thread, while the actors live; empty when PXN is off.
@@ -77,6 +81,7 @@ class ActorGraph {
   std::unique_ptr<GroupMember> member_;  // nullptr when PXN is off
   ActorSystem system_;
   std::vector<Reactor*> reactors_;
+  Reactor* driven_ = nullptr;
   SubmitActor* submit_ = nullptr;
   CopyActor* copy_ = nullptr;
   PeerActor* peer_ = nullptr;

@@ -165,6 +165,12 @@ RequestProgress RequestTable::Progress(BatchId id, size_t request) const {
   return {.moved = batch->requests[request].length - left, .left = left};
 }
 
+bool RequestTable::IsPending(BatchId id) const {
+  const Batch* batch = Find(id);
+  return batch != nullptr && batch->state.load(std::memory_order_acquire) ==
+                                 StateWord(GenerationOf(id), BatchState::kPending);
+}
+
 bool RequestTable::Wait(BatchId id, std::chrono::milliseconds timeout) const {
   Batch* batch = Find(id);
   if (batch == nullptr) return true;

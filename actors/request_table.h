@@ -84,6 +84,7 @@ class RequestTable {
   BatchStatus Read(BatchId id) const;  // a stale id reads as failed, kInvalidRequest
   // A stale id, or a request that there is not, has nothing moved and everything left.
   RequestProgress Progress(BatchId id, size_t request) const;
+  bool IsPending(BatchId id) const;
   // True once the batch is no longer pending, or the id is stale.
   bool Wait(BatchId id, std::chrono::milliseconds timeout) const;
   FreeResult Free(BatchId id);

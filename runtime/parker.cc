@@ -42,7 +42,10 @@ void Parker::Block(std::chrono::nanoseconds timeout) {
 
 void Parker::Wake() {
   // Only the first of several wakers makes the call.
-  if (parked_.exchange(kAwake, std::memory_order_relaxed) == kAwake) return;
+  if (parked_.exchange(kAwake, std::memory_order_relaxed) != kAwake) Ring();
+}
+
+void Parker::Ring() {
   const uint64_t one = 1;
   // Cannot overflow in practice.
   [[maybe_unused]] const ssize_t put = write(fd_, &one, sizeof(one));

@@ -42,6 +42,10 @@ class Parker {
   // edges that were full.
   void PreparePark(bool for_room = false);
   void FinishPark();
+  // Owner, after PreparePark: whether a waker has come, and its wake may be seen by another thread
+  // that watches fd(); and makes fd() tell all of them once more.
+  bool woken() const { return parked_.load(std::memory_order_relaxed) == kAwake; }
+  void Ring();
   // Owner, for threads without an event loop: blocks until woken or `timeout` passed.
   void Block(std::chrono::nanoseconds timeout);
   // Readable after a wake; for an event loop that watches it edge-triggered (never read then).

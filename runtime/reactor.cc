@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cassert>
@@ -12,7 +13,13 @@
 namespace railhop {
 namespace {
 
+constexpr int kLastPasses = 4;  // of a guest
+
 thread_local const Reactor* current_reactor = nullptr;
+
+std::chrono::nanoseconds SpinOf(const ReactorOptions& options) {
+  return options.idle == IdlePolicy::kEvent ? std::chrono::nanoseconds(0) : options.spin;
+}
 
 absl::StatusOr<std::unique_ptr<EventLoop>> MakeLoop(const Parker& parker) {
   if (parker.fd() < 0) {
@@ -30,7 +37,11 @@ absl::StatusOr<std::unique_ptr<EventLoop>> MakeLoop(const Parker& parker) {
 }  // namespace
 
 Reactor::Reactor(ReactorOptions options)
-    : options_(std::move(options)), loop_(MakeLoop(parker_)), now_(options_.clock.Now()) {}
+    : options_(std::move(options)),
+      loop_(MakeLoop(parker_)),
+      rest_loop_(MakeLoop(parker_)),
+      now_(options_.clock.Now()),
+      guest_spin_(SpinOf(options_), std::chrono::nanoseconds::max()) {}
 
 absl::Status Reactor::Named(const absl::Status& status) const {
   if (status.ok()) return status;
@@ -39,7 +50,9 @@ absl::Status Reactor::Named(const absl::Status& status) const {
 }
 
 absl::Status Reactor::status() const {
-  return Named(loop_.status());
+  absl::Status status = loop_.status();
+  status.Update(rest_loop_.status());
+  return Named(status);
 }
 
 Reactor::~Reactor() = default;
@@ -80,14 +93,17 @@ void Reactor::Run(const std::function<void(absl::Status)>& started) {
   started(absl::OkStatus());
   if (exit_.load(std::memory_order_acquire)) return;
   StartActors();
-  const uint64_t spin = options_.idle == IdlePolicy::kEvent ? 0 : ToCycles(options_.spin);
+  const uint64_t spin = ToCycles(SpinOf(options_));
   while (!exit_.load(std::memory_order_acquire)) {
     if (RunPass() != 0) {
       last_work_ = now_;
     } else if (options_.idle == IdlePolicy::kBusy) {
       CpuRelax();
+    } else if (guests_.load(std::memory_order_relaxed) != 0 &&
+               now_ >= no_guests_until_.load(std::memory_order_relaxed)) {
+      Host();
     } else if (now_ - last_work_ >= spin) {
-      Park();
+      Park(now_ + ToCycles(options_.safety_tick));
     }
   }
   wakes_.Flush();
@@ -193,8 +209,7 @@ bool Reactor::AnnouncedAndIdle() {
   return !exit_.load(std::memory_order_acquire);
 }
 
-void Reactor::Block() {
-  uint64_t until = now_ + ToCycles(options_.safety_tick);
+void Reactor::Block(uint64_t until) {
   for (const Actor* actor : actors_) {
     for (Poller* poller : actor->pollers_) until = std::min(until, poller->NextPoll(now_));
   }
@@ -204,20 +219,125 @@ void Reactor::Block() {
 }
 
 // Two phases (parker.h): announce, look once more, block.
-void Reactor::Park() {
+void Reactor::Park(uint64_t until) {
+  if (PreparePark()) {
+    Block(until);
+  } else {
+    last_work_ = now_;
+  }
+  FinishPark();
+}
+
+// Whether the look found nothing to do. FinishPark in any case.
+bool Reactor::PreparePark() {
   for (Actor* actor : actors_) {
     actor->PublishCredit();
     for (Poller* poller : actor->pollers_) poller->OnPark();
   }
-  if (AnnouncedAndIdle()) {
-    Block();
-  } else {
-    last_work_ = now_;
-  }
+  return AnnouncedAndIdle();
+}
+
+void Reactor::FinishPark() {
   parker_.FinishPark();
   for (Actor* actor : actors_) {
     for (Poller* poller : actor->pollers_) poller->OnUnpark();
   }
+}
+
+// --- The seat. Whoever sits down takes over what the one before him did to the actors; it was left
+// as a parked reactor is.
+
+bool Reactor::Sit(Seat who) {
+  Seat free = Seat::kFree;
+  if (!seat_.compare_exchange_strong(free, who, std::memory_order_acquire,
+                                     std::memory_order_relaxed)) {
+    return false;
+  }
+  FinishPark();
+  return true;
+}
+
+bool Reactor::LeaveSeat() {
+  if (!PreparePark()) {
+    last_work_ = now_;
+    FinishPark();
+    return false;
+  }
+  seat_.store(Seat::kFree, std::memory_order_release);
+  return true;
+}
+
+// The thread, while there are guests.
+void Reactor::Host() {
+  if (!LeaveSeat()) return;
+  bool rested;
+  do {
+    const uint64_t visits = visits_.load(std::memory_order_relaxed);
+    const bool woken = (*rest_loop_)->RunOnce(kHostRest) != 0;
+    rested = woken || visits_.load(std::memory_order_relaxed) == visits;
+  } while (!(rested && TakeSeat()));
+}
+
+void Reactor::Drive(const std::function<bool()>& done,
+                    std::chrono::steady_clock::time_point until) {
+  if (options_.idle == IdlePolicy::kBusy) return;  // the thread is awake, and looks
+  const bool alone = guests_.fetch_add(1, std::memory_order_relaxed) == 0 &&
+                     options_.clock.Now() >= no_guests_until_.load(std::memory_order_relaxed);
+  if (alone && AwaitSeat(done)) {
+    const Reactor* const outer = std::exchange(current_reactor, this);
+    RunAsGuest(done, until);
+    current_reactor = outer;
+  } else if (!alone) {
+    FullFence();
+    parker_.WakeIfParked();
+  }
+  guests_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool Reactor::AwaitSeat(const std::function<bool()>& done) {
+  if (Sit(Seat::kGuest)) return true;
+  FullFence();
+  parker_.WakeIfParked();
+  const auto until = std::chrono::steady_clock::now() + kGuestPatience;
+  while (!done() && std::chrono::steady_clock::now() < until) {
+    if (Sit(Seat::kGuest)) return true;
+    sched_yield();
+  }
+  return false;
+}
+
+void Reactor::RunAsGuest(const std::function<bool()>& done,
+                         std::chrono::steady_clock::time_point until) {
+  visits_.fetch_add(1, std::memory_order_relaxed);
+  bool waiting = false;  // since a pass that found nothing
+  while (!exit_.load(std::memory_order_acquire)) {
+    const size_t work = RunPass();
+    const auto now = std::chrono::steady_clock::now();
+    if (work != 0 && std::exchange(waiting, false)) guest_spin_.End(now);
+    if (done() || now >= until) break;
+    if (work != 0) continue;
+    if (!std::exchange(waiting, true)) guest_spin_.Begin(now);
+    if (guest_spin_.GoOn(now)) {
+      sched_yield();  // who is to answer may be on this core
+    } else {
+      Park(now_ + ToCycles(std::min<std::chrono::nanoseconds>(until - now, options_.safety_tick)));
+    }
+  }
+  // What ends a wait leaves messages behind, which are not worth waking anybody for.
+  for (int i = 0; i < kLastPasses && RunPass() != 0; ++i) {
+  }
+  const bool idle = PreparePark();
+  const bool quiet = idle && NothingInFlight() && !exit_.load(std::memory_order_relaxed);
+  if (!quiet) no_guests_until_.store(now_ + ToCycles(kHostRest), std::memory_order_relaxed);
+  seat_.store(Seat::kFree, std::memory_order_release);
+  // A wake since the last look has found the seat taken.
+  FullFence();
+  if (!quiet || parker_.woken()) parker_.Ring();
+}
+
+bool Reactor::NothingInFlight() const {
+  return std::all_of(actors_.begin(), actors_.end(),
+                     [](const Actor* actor) { return actor->Drained() && actor->MailboxEmpty(); });
 }
 
 }  // namespace railhop

@@ -4,6 +4,18 @@
 // edge), then one fence and the wakes of parked consumers. A pass that found nothing follows the
 // idle policy. Run() is the thread's body; tests call RunPass() by hand instead, on one thread and
 // with a clock of their own, and so see every interleaving they want.
+//
+// The seat. Passes are made by whoever has the seat: the reactor's thread, or a guest in its place.
+// A guest is an application thread with nothing to do but to wait for what a pass will bring; if it
+// makes the passes itself, nobody has to be woken to do so, nor to wake it.
+//
+//   thread: kHost -- no work, a guest has come --> kFree -- woken, or no guest for kHostRest -->
+//   kHost guest:                                kFree --> kGuest -- has what it waits for --> kFree
+//
+// While the seat is free everything is as when a reactor is parked, but that the thread hears of
+// its parker's wakes only: descriptors wait for kHostRest at most. So who leaves with something in
+// flight wakes it, and as that shows that there is work of others, no guest is let in for
+// kHostRest.
 #pragma once
 
 #include <atomic>
@@ -16,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/actor.h"
+#include "runtime/adaptive_spin.h"
 #include "runtime/cpu_placement.h"
 #include "runtime/cycle_clock.h"
 #include "runtime/event_loop.h"
@@ -52,6 +65,11 @@ class Reactor {
   static constexpr int kTimingGapBits = 14;
   static constexpr uint64_t kTimingGap = uint64_t{1} << kTimingGapBits;
 
+  // So long no guest has come: the thread takes its seat again.
+  static constexpr std::chrono::milliseconds kHostRest{10};
+  // So long a guest waits for a thread that has been woken, or is about to run out of work.
+  static constexpr std::chrono::microseconds kGuestPatience{100};
+
   explicit Reactor(ReactorOptions options);
   ~Reactor();
   Reactor(const Reactor&) = delete;
@@ -72,6 +90,15 @@ class Reactor {
   void StartActors();
   // One pass; returns how much was handled.
   size_t RunPass();
+
+  // Any thread that is no reactor's, while the reactor runs: until `done` or `until` it makes the
+  // passes, if it is the only guest and the thread has nothing to do; else it returns. Either way
+  // what was published before is looked at by somebody. `done` is called between passes.
+  void Drive(const std::function<bool()>& done, std::chrono::steady_clock::time_point until);
+
+  // The thread, and tests by hand: leaves the seat, unless there is work. Takes it, if it is free.
+  bool LeaveSeat();
+  bool TakeSeat() { return Sit(Seat::kHost); }
 
   // Any thread.
   bool PostControl(const ControlMessage& message);
@@ -99,15 +126,25 @@ class Reactor {
   size_t RunControl();
   void OnControl(const ControlMessage& message);
   void CheckStopped(Actor& actor);
-  void Park();
+  void Park(uint64_t until);
+  bool PreparePark();
+  void FinishPark();
   bool AnnouncedAndIdle();
-  void Block();
+  void Block(uint64_t until);
+
+  enum class Seat : uint32_t { kHost, kFree, kGuest };
+  bool Sit(Seat who);
+  void Host();
+  bool AwaitSeat(const std::function<bool()>& done);
+  void RunAsGuest(const std::function<bool()>& done, std::chrono::steady_clock::time_point until);
+  bool NothingInFlight() const;
 
   const ReactorOptions options_;
   std::vector<Actor*> actors_;
   Parker parker_;
   absl::StatusOr<std::unique_ptr<EventLoop>>
       loop_;  // watches parker_: made after it and destroyed before it
+  absl::StatusOr<std::unique_ptr<EventLoop>> rest_loop_;  // so does it, and nothing else
   WakeList wakes_;
   MpscRing<ControlMessage> control_{256};
   std::atomic<bool> exit_{false};
@@ -120,6 +157,12 @@ class Reactor {
   uint64_t untimed_passes_ = 0;  // with work, since the last timed one
   uint64_t random_ = 0;
   size_t stopping_ = 0;  // actors that were told to stop and have not
+
+  std::atomic<Seat> seat_{Seat::kHost};
+  std::atomic<uint32_t> guests_{0};           // in Drive
+  std::atomic<uint64_t> visits_{0};           // of guests that had the seat
+  std::atomic<uint64_t> no_guests_until_{0};  // cycles
+  AdaptiveSpin guest_spin_;                   // for as long as the thread would
 };
 
 }  // namespace railhop

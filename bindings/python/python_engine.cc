@@ -176,7 +176,7 @@ bool PythonEngine::MakeTasks(const std::string& target, const Addresses& buffers
   return true;
 }
 
-BatchHandle PythonEngine::Start(const std::vector<TransferTask>& tasks) {
+BatchHandle PythonEngine::Start(const std::vector<TransferTask>& tasks, bool wait_follows) {
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(late_, [this](BatchHandle batch) {
@@ -187,7 +187,7 @@ BatchHandle PythonEngine::Start(const std::vector<TransferTask>& tasks) {
   }
   const BatchHandle batch = engine_->AllocateBatch(tasks.size());
   if (batch == kNoBatch) return 0;
-  if (engine_->Submit(batch, tasks) == EngineError::kOk) return batch;
+  if (engine_->Submit(batch, tasks, {}, {}, wait_follows) == EngineError::kOk) return batch;
   Log(LogLevel::kWarning, "a batch was not submitted: " + TransferEngine::last_error());
   engine_->FreeBatch(batch);
   return 0;
@@ -217,7 +217,7 @@ int PythonEngine::TransferSync(const std::string& target, const Addresses& buffe
 
 int PythonEngine::Run(const std::string& target, const std::vector<TransferTask>& tasks,
                       const Notification* notify) {
-  const BatchHandle batch = Start(tasks);
+  const BatchHandle batch = Start(tasks, true);
   if (batch == 0) return -1;
   const TransferState state = Finish(batch);
   if (state == TransferState::kTimeout) SayWhatMayStillBeWritten(target, tasks);
@@ -249,7 +249,7 @@ BatchHandle PythonEngine::TransferAsync(const std::string& target, const Address
                                         const Addresses& peers, const Lengths& lengths,
                                         Opcode opcode) {
   std::vector<TransferTask> tasks;
-  return MakeTasks(target, buffers, peers, lengths, opcode, &tasks) ? Start(tasks) : 0;
+  return MakeTasks(target, buffers, peers, lengths, opcode, &tasks) ? Start(tasks, false) : 0;
 }
 
 bool PythonEngine::MakeFragments(const ScatterRange& range, std::vector<TransferTask>* tasks) {
@@ -268,7 +268,7 @@ int PythonEngine::ScatterSync(const ScatterRange& range) {
 
 BatchHandle PythonEngine::ScatterAsync(const ScatterRange& range) {
   std::vector<TransferTask> tasks;
-  return MakeFragments(range, &tasks) ? Start(tasks) : 0;
+  return MakeFragments(range, &tasks) ? Start(tasks, false) : 0;
 }
 
 std::vector<NicLoad> PythonEngine::NicLoads() const {

@@ -70,7 +70,7 @@ class PythonEngine {
   bool MakeFragments(const ScatterRange& range, std::vector<TransferTask>* tasks);
   int Run(const std::string& target, const std::vector<TransferTask>& tasks,
           const Notification* notify);
-  BatchHandle Start(const std::vector<TransferTask>& tasks);
+  BatchHandle Start(const std::vector<TransferTask>& tasks, bool wait_follows);
   TransferState Finish(BatchHandle batch);
   void SayWhatMayStillBeWritten(const std::string& target, const std::vector<TransferTask>& tasks);
 

@@ -103,6 +103,9 @@ struct SubmitOptions {
   // Told with `cookie` when the batch's state changes; must outlive the data path.
   BatchListener* listener = nullptr;
   uint64_t cookie = 0;
+  // The thread calls Wait for it next, which is when it begins at the latest: nobody is woken for
+  // it before.
+  bool wait_follows = false;
 };
 
 enum class SubmitResult : uint8_t { kOk, kTryAgain, kInvalid, kStopping };
@@ -131,7 +134,8 @@ class DataPath {
   virtual BatchStatus Status(BatchId id) const = 0;
   // Of one request of the batch, by its position; not while another thread may free the batch.
   virtual RequestProgress Progress(BatchId id, size_t request) const = 0;
-  // Blocks without spinning until the batch leaves kPending (true) or `timeout` passed (false).
+  // Until the batch leaves kPending (true) or `timeout` passed (false). The thread may do the data
+  // path's work meanwhile; else it sleeps.
   virtual bool Wait(BatchId id, std::chrono::milliseconds timeout) const = 0;
   // Asks for the end of the batch; the answer is its later state.
   virtual void Cancel(BatchId id) = 0;

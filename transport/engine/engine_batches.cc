@@ -106,7 +106,8 @@ BatchHandle EngineBatches::Allocate(size_t capacity) {
 }
 
 EngineError EngineBatches::Submit(BatchHandle handle, std::span<const TransferRequest> requests,
-                                  milliseconds deadline, const SourceFence& fence) {
+                                  milliseconds deadline, const SourceFence& fence,
+                                  bool wait_follows) {
   const Locked batch(*this, handle);
   if (!batch) return EngineError::kInvalidArgument;
   if (requests.size() > batch->capacity - batch->tasks) return EngineError::kTooManyRequests;
@@ -115,7 +116,8 @@ EngineError EngineBatches::Submit(BatchHandle handle, std::span<const TransferRe
   const SubmitOptions options{.timeout = deadline,
                               .fence = fence,
                               .listener = batch->callback == nullptr ? nullptr : this,
-                              .cookie = handle};
+                              .cookie = handle,
+                              .wait_follows = wait_follows};
   switch (data_path_.SubmitWith(requests, options, &submission.id)) {
     case SubmitResult::kOk:
       break;

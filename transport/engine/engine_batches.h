@@ -40,7 +40,8 @@ class EngineBatches final : private BatchListener {
   // kNoBatch: too many are in use, or `capacity` is above kMaxTasks.
   BatchHandle Allocate(size_t capacity);
   EngineError Submit(BatchHandle handle, std::span<const TransferRequest> requests,
-                     std::chrono::milliseconds deadline, const SourceFence& fence = {});
+                     std::chrono::milliseconds deadline, const SourceFence& fence = {},
+                     bool wait_follows = false);
   EngineError TaskStatus(BatchHandle handle, size_t task, TransferStatus* status);
   EngineError WholeStatus(BatchHandle handle, TransferStatus* status);
   bool Wait(BatchHandle handle, std::chrono::milliseconds timeout);

@@ -240,7 +240,8 @@ EngineError TransferEngine::Prepare(const TransferTask& task, bool read_anew, Se
 }
 
 EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTask> tasks,
-                                   milliseconds deadline, const SourceFence& fence) {
+                                   milliseconds deadline, const SourceFence& fence,
+                                   bool wait_follows) {
   std::vector<TransferRequest> requests;
   requests.reserve(tasks.size());
   SegmentHandle previous = kNoSegment;
@@ -256,7 +257,7 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
                         .target_address = task.target_address,
                         .length = task.length});
   }
-  const EngineError error = batches_->Submit(batch, requests, deadline, fence);
+  const EngineError error = batches_->Submit(batch, requests, deadline, fence, wait_follows);
   if (error == EngineError::kOk) return error;
   return Fail(error, error == EngineError::kTooManyRequests
                          ? "the batch has no room for so many tasks, or too many batches are "

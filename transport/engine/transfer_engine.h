@@ -128,10 +128,11 @@ class TransferEngine {
   BatchHandle AllocateBatch(size_t capacity);
   // May be called several times until `capacity` is used up; tasks are numbered from 0 in order of
   // submission. All of `tasks` are taken, or none. No source is read before `fence` has completed;
-  // if that fails, so do the tasks.
+  // if that fails, so do the tasks. `wait_follows`: the thread calls Wait next, and begins the
+  // tasks there itself if nobody else is awake to do it.
   EngineError Submit(BatchHandle batch, std::span<const TransferTask> tasks,
                      std::chrono::milliseconds deadline = std::chrono::milliseconds(0),
-                     const SourceFence& fence = {});
+                     const SourceFence& fence = {}, bool wait_follows = false);
   // As Submit, of parts of buffers; the fragments are the tasks, range by range.
   EngineError SubmitScatter(BatchHandle batch, std::span<const ScatterRange> ranges,
                             std::chrono::milliseconds deadline = std::chrono::milliseconds(0),
@@ -145,7 +146,8 @@ class TransferEngine {
   EngineError TaskStatus(BatchHandle batch, size_t task, TransferStatus* status);
   // The whole batch: kFailed once one task failed and all have ended; completed when all are.
   EngineError BatchStatus(BatchHandle batch, TransferStatus* status);
-  // Blocks, without spinning, until no task waits any more (true) or `timeout` has passed.
+  // Until no task waits any more (true) or `timeout` has passed. Meanwhile the thread may move the
+  // tasks itself (Reactor::Drive); else it sleeps.
   bool Wait(BatchHandle batch, std::chrono::milliseconds timeout);
   // Asks for the end of all tasks; TaskStatus tells when and how they have ended.
   EngineError Cancel(BatchHandle batch);
