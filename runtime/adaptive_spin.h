@@ -27,7 +27,7 @@ class AdaptiveSpin {
 
   // A yield of so long, and for how long that stops the spinning.
   static constexpr std::chrono::microseconds kOthersTurn{500};
-  static constexpr std::chrono::milliseconds kRest{100};
+  static constexpr std::chrono::seconds kRest{1};
 
   // Worth spinning for: a wait that is over within `longest`, after work of at most `longest_work`.
   AdaptiveSpin(std::chrono::nanoseconds longest, std::chrono::nanoseconds longest_work)
