@@ -1,41 +1,81 @@
 #!/usr/bin/env bash
 # Runs the GPU tests and figures of the folder that this script lies in, and leaves one folder of
-# results: run.sh [RESULTS-FOLDER]. Needs a driver (CUDA 12 or newer) and one GPU or more. Each part
-# runs even where one before it failed; summary.txt says how each went.
+# results. Needs a driver (CUDA 12 or newer) and one GPU or more.
+#
+#   run.sh [--results FOLDER] [PHASE...]      no PHASE: all of them, in this order
+#
+#   machine      what this machine is                         seconds
+#   tests        gpu_copy_test, gpu_relay_test                2 minutes
+#   copy-bench   what a piece costs by each way               1 to 2 minutes
+#   relay-bench  relayed beside direct                        3 to 4 minutes
+#   sanitizers   compute-sanitizer over the gather tests      2 to 6 minutes
+#
+# Figures are JSON lines in NAME.jsonl, written as they come; what else a part says is in NAME.txt.
+# Each part runs even where one before it failed; summary.txt says how each went, of all calls that
+# had the same folder.
 set -uo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
-results=${1:-$here/results}
-mkdir -p "$results"
-summary=$results/summary.txt
-: >"$summary"
-
-# part NAME SECONDS COMMAND... : its output goes to NAME.txt.
-part() {
-  local name=$1 seconds=$2 status=0 start=$SECONDS
+results=$here/results
+if [[ ${1:-} == --results ]]; then
+  results=${2:?--results takes a folder}
   shift 2
-  timeout -k 5 "$seconds" "$@" >"$results/$name.txt" 2>&1 || status=$?
-  printf '%-24s exit %3d, %3d s\n' "$name" "$status" "$((SECONDS - start))" | tee -a "$summary"
+fi
+phases=("$@")
+((${#phases[@]})) || phases=(machine tests copy-bench relay-bench sanitizers)
+mkdir -p "$results" || exit 2
+failed=""
+
+# part NAME FILE SECONDS COMMAND... : within so many seconds; standard output goes to FILE.
+part() {
+  local name=$1 file=$results/$2 seconds=$3 status=0 start=$SECONDS
+  shift 3
+  rm -f "$file" "$results/$name.txt"
+  timeout -k 5 "$seconds" "$@" >>"$file" 2>>"$results/$name.txt" || status=$?
+  ((status == 0)) || failed=yes
+  printf '%-24s exit %3d, %3d s\n' "$name" "$status" "$((SECONDS - start))" |
+    tee -a "$results/summary.txt"
+}
+words() { part "$1" "$1.txt" "${@:2}"; }
+figures() { part "$1" "$1.jsonl" "${@:2}"; }
+
+machine() {
+  {
+    date -u +%FT%TZ
+    uname -r
+    lscpu | grep -E '^(Model name|CPU\(s\)|Thread|NUMA node)'
+  } >"$results/machine.txt" 2>&1
+  words nvidia-smi 30 nvidia-smi
+  words nvlink-topology 30 nvidia-smi topo -m
 }
 
-{
-  date -u +%FT%TZ
-  uname -r
-  lscpu | grep -E '^(Model name|CPU\(s\)|NUMA node)'
-} >"$results/machine.txt" 2>&1
-part nvidia-smi 30 nvidia-smi
-part nvlink-topology 30 nvidia-smi topo -m
-part copy_test 240 "$here/gpu_copy_test"
-part relay_test 240 "$here/gpu_relay_test"
-part copy_bench 120 "$here/gpu_copy_bench"
-part relay_bench 240 "$here/gpu_relay_bench"
-if command -v compute-sanitizer >/dev/null; then
+sanitizers() {
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "compute-sanitizer is not on this machine: not run" | tee -a "$results/summary.txt"
+    return
+  fi
   # The other process is a program of its own: it is not looked into.
+  local tool
   for tool in memcheck racecheck; do
-    part "sanitizer_$tool" 200 compute-sanitizer --tool "$tool" --error-exitcode 3 \
+    words "sanitizer_$tool" 250 compute-sanitizer --tool "$tool" --error-exitcode 3 \
       "$here/gpu_copy_test" '--gtest_filter=*EveryByte*gather*'
   done
-else
-  echo "compute-sanitizer is not on this machine: not run" | tee -a "$summary"
-fi
-! grep -qv 'exit   0' <(grep exit "$summary")
+}
+
+for phase in "${phases[@]}"; do
+  case $phase in
+    machine) machine ;;
+    tests)
+      words copy_test 240 "$here/gpu_copy_test"
+      words relay_test 300 "$here/gpu_relay_test"
+      ;;
+    copy-bench) figures copy_bench 300 "$here/gpu_copy_bench" ;;
+    relay-bench) figures relay_bench 500 "$here/gpu_relay_bench" ;;
+    sanitizers) sanitizers ;;
+    *)
+      echo "run.sh: no phase '$phase' (the head of this script lists them)" >&2
+      exit 2
+      ;;
+  esac
+done
+[[ -z $failed ]]
