@@ -32,15 +32,33 @@ void PieceContent::Append(const Span& span) {
   length += span.length;
 }
 
-uint64_t PieceTarget(uint64_t bytes_waiting, uint64_t bytes_at_relay, const JobSizes& sizes,
-                     uint64_t max_piece_bytes) {
+namespace {
+
+// Whether a piece beside others that are being copied would do more than queue.
+bool IsWorthCopying(const PieceLoad& load, const JobSizes& sizes) {
+  if (sizes.at_once == 0 || load.copying == 0) return true;
+  // A quarter: the others are being copied, sent and answered.
+  return load.copying < sizes.at_once &&
+         load.waiting >= std::min(sizes.beside, (load.waiting + load.under_way) / 4);
+}
+
+}  // namespace
+
+uint64_t PieceTarget(const PieceLoad& load, const JobSizes& sizes, uint64_t max_piece_bytes) {
+  if (!IsWorthCopying(load, sizes)) return 0;
   // An eighth of what waits: the first piece is a small part of it, and so is the last.
-  const uint64_t share = std::min(bytes_waiting / 8, sizes.backlog);
+  const uint64_t share = std::min(load.waiting / 8, sizes.backlog);
   // A quarter of what the relay has: the copy is over before it is sent.
-  const uint64_t target = std::clamp(std::max(share, bytes_at_relay / 4),
-                                     std::min(sizes.idle, max_piece_bytes), max_piece_bytes);
+  const uint64_t grown = std::max(share, load.at_relay / 4);
+  if (sizes.at_once != 0 && load.under_way != 0 && load.waiting < sizes.idle) {
+    const uint64_t third = (load.waiting + load.under_way) / 3;
+    const uint64_t part =
+        std::clamp(third - third % sizes.beside, sizes.beside, std::max(sizes.beside, sizes.idle));
+    return std::min({load.waiting, std::max(part, grown), max_piece_bytes});
+  }
+  const uint64_t target = std::clamp(grown, std::min(sizes.idle, max_piece_bytes), max_piece_bytes);
   // The rest would not be worth a piece of its own.
-  return bytes_waiting < 2 * target ? std::min(bytes_waiting, max_piece_bytes) : target;
+  return load.waiting < 2 * target ? std::min(load.waiting, max_piece_bytes) : target;
 }
 
 bool CutPiece(SpanPool& pool, SpanQueue& queue, uint64_t max_bytes, PieceContent* piece) {

@@ -33,10 +33,19 @@ struct PieceContent {
   uint64_t length = 0;
 };
 
-// Bytes that the next piece of a lane should carry: what the copy engine wants at least, or more
-// when so much waits, or when the relay has so much in hand that the piece will not be waited for.
-uint64_t PieceTarget(uint64_t bytes_waiting, uint64_t bytes_at_relay, const JobSizes& sizes,
-                     uint64_t max_piece_bytes);
+// What there is for one target on a lane.
+struct PieceLoad {
+  uint64_t waiting = 0;    // bytes to cut pieces from
+  uint64_t at_relay = 0;   // bytes that the relay has in hand, of all targets
+  uint64_t under_way = 0;  // bytes of pieces that were cut and have not ended
+  uint32_t copying = 0;    // of these, pieces that the copy engine is not done with
+};
+
+// Bytes that the next piece should carry: what the copy engine wants at least, or more when so much
+// waits, or when the relay has so much in hand that the piece will not be waited for. Beside others
+// that are under way, a part of all there is, so that a few requests that are sent over and over
+// spread over copy, send and completion. 0: none yet, more will have gathered when a copy is done.
+uint64_t PieceTarget(const PieceLoad& load, const JobSizes& sizes, uint64_t max_piece_bytes);
 
 // Moves spans from the front of `queue` into `piece`, at most `max_bytes`; a span that does not fit
 // is split. Returns false when the queue is empty.

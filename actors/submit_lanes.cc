@@ -91,7 +91,13 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
     MoveFlowToDirect(target, flow, DirectReason::kTargetSuspect);
     return false;
   }
-  if (!book.HasCredit() || copy_out.Room() == 0 || flow.in_flight >= kSlotsPerTarget) {
+  const uint64_t bytes = PieceTarget({.waiting = flow.queue.bytes,
+                                      .at_relay = book.bytes_at_relay(),
+                                      .under_way = flow.piece_bytes,
+                                      .copying = flow.copying},
+                                     options_.job_sizes, options_.max_piece_bytes);
+  if (!book.HasCredit() || copy_out.Room() == 0 || flow.in_flight >= kSlotsPerTarget ||
+      bytes == 0) {
     if (flow.blocked_since == 0) flow.blocked_since = now;
     if (now - flow.blocked_since < options_.credit_timeout) {
       next_credit_check_ =
@@ -102,12 +108,11 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
     return false;
   }
   flow.blocked_since = 0;
-  CutPiece(pool_, flow.queue,
-           PieceTarget(flow.queue.bytes, book.bytes_at_relay(), options_.job_sizes,
-                       options_.max_piece_bytes),
-           &book.NextSlot().content);
+  CutPiece(pool_, flow.queue, bytes, &book.NextSlot().content);
   const RingPiece& piece = book.Take(targets_[target].route, now + options_.piece_timeout);
   ++flow.in_flight;
+  ++flow.copying;
+  flow.piece_bytes += piece.content.length;
   if (trace.Samples(piece.sequence)) RecordSliced(*book.mapping(), piece);
   copy_out.Send({&piece.content, piece.target, piece.sequence, lane, book.generation()});
   Arm(lane, piece.deadline);
@@ -182,6 +187,7 @@ bool SubmitActor::OnPieceCopied(const PieceCopied& done) {
   RingPiece* piece = lanes_[done.lane].Find(done.sequence);
   assert(piece != nullptr);
   lanes_[done.lane].NoteCopied(*piece);
+  --outlets_[done.lane].flow(piece->target->index).copying;
   if (done.outcome == CopyOutcome::kRefused) {
     // The sequence will never be published, so the ring cannot go on.
     lanes_[done.lane].Break();
@@ -223,7 +229,9 @@ void SubmitActor::SettlePiece(uint32_t lane, RingPiece& piece) {
   if (!piece.copied || !(piece.completed || piece.revoked)) return;
   if (!piece.ended && !EndContent(piece)) return;
   if (!piece.completed) return;
-  --outlets_[lane].flow(piece.target->index).in_flight;
+  Flow& flow = outlets_[lane].flow(piece.target->index);
+  --flow.in_flight;
+  flow.piece_bytes -= piece.content.length;
   OutboundLane& book = lanes_[lane];
   const bool was_open = book.offer() == OutboundLane::Offer::kOpen;
   book.Release(piece);

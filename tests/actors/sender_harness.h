@@ -102,6 +102,7 @@ class SenderHarness {
     uint32_t nics = 1;
     uint32_t slice_attempts = 1;
     uint64_t min_relay_bytes = 0;
+    JobSizes job_sizes = {.idle = 256 * kKiB, .backlog = 256 * kKiB};
     uint64_t max_piece_bytes = kSlotBytes;
     uint32_t batches = 64;
     size_t copy_edge = 256;
@@ -121,7 +122,7 @@ class SenderHarness {
                 .nic_count = setup.nics,
                 .slice = {.bytes = 64 * kKiB, .fragment = 16 * kKiB},
                 .slice_attempts = setup.slice_attempts,
-                .job_sizes = {.idle = 256 * kKiB, .backlog = 256 * kKiB},
+                .job_sizes = setup.job_sizes,
                 .fences = setup.fences,
                 .max_piece_bytes = setup.max_piece_bytes,
                 .credit_timeout = kCreditTimeout,
@@ -311,6 +312,8 @@ class SenderHarness {
       for (const auto& route : routes) {
         const Flow& flow = SubmitActorPeer::LaneFlow(submit, lane, route->index);
         EXPECT_EQ(flow.in_flight, 0u) << "outlet " << lane;
+        EXPECT_EQ(flow.copying, 0u) << "outlet " << lane;
+        EXPECT_EQ(flow.piece_bytes, 0u) << "outlet " << lane;
         EXPECT_EQ(flow.blocked_since, 0u) << "outlet " << lane;
         EXPECT_EQ(flow.queue.count, 0u);
         EXPECT_EQ(flow.queue.bytes, 0u);

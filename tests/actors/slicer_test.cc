@@ -81,35 +81,72 @@ constexpr JobSizes kSizes{.idle = 128 * kKiB, .backlog = kMiB};
 // Idle: small pieces, so that copy and send overlap. Backlog at the relay: a quarter of it.
 TEST_F(SlicerTest, PiecesGrowWithWhatTheRelayHas) {
   constexpr uint64_t kWaiting = kMiB;
-  EXPECT_EQ(PieceTarget(kWaiting, 0, kSizes, kMax), kSizes.idle);
-  EXPECT_EQ(PieceTarget(kWaiting, 512 * kKiB, kSizes, kMax), kSizes.idle);
-  EXPECT_EQ(PieceTarget(kWaiting, kMiB, kSizes, kMax), 256 * kKiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 16 * kMiB, kSizes, kMax), 4 * kMiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 32 * kMiB, kSizes, kMax), 8 * kMiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, UINT64_MAX, kSizes, kMax), kMax);
-  EXPECT_EQ(PieceTarget(kWaiting, 0, kSizes, 64 * kKiB), 64 * kKiB);
-  EXPECT_EQ(PieceTarget(kWaiting, kMiB, kSizes, 64 * kKiB), 64 * kKiB);
+  EXPECT_EQ(PieceTarget({kWaiting, 0}, kSizes, kMax), kSizes.idle);
+  EXPECT_EQ(PieceTarget({kWaiting, 512 * kKiB}, kSizes, kMax), kSizes.idle);
+  EXPECT_EQ(PieceTarget({kWaiting, kMiB}, kSizes, kMax), 256 * kKiB);
+  EXPECT_EQ(PieceTarget({UINT64_MAX, 16 * kMiB}, kSizes, kMax), 4 * kMiB);
+  EXPECT_EQ(PieceTarget({UINT64_MAX, 32 * kMiB}, kSizes, kMax), 8 * kMiB);
+  EXPECT_EQ(PieceTarget({UINT64_MAX, UINT64_MAX}, kSizes, kMax), kMax);
+  EXPECT_EQ(PieceTarget({kWaiting, 0}, kSizes, 64 * kKiB), 64 * kKiB);
+  EXPECT_EQ(PieceTarget({kWaiting, kMiB}, kSizes, 64 * kKiB), 64 * kKiB);
 }
 
 TEST_F(SlicerTest, PiecesGrowWithWhatWaits) {
-  EXPECT_EQ(PieceTarget(512 * kKiB, 0, kSizes, kMax), kSizes.idle);
-  EXPECT_EQ(PieceTarget(2 * kMiB, 0, kSizes, kMax), 256 * kKiB);
-  EXPECT_EQ(PieceTarget(8 * kMiB, 0, kSizes, kMax), kMiB);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kSizes, kMax), kSizes.backlog);
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, kSizes, 64 * kKiB), 64 * kKiB);
+  EXPECT_EQ(PieceTarget({512 * kKiB, 0}, kSizes, kMax), kSizes.idle);
+  EXPECT_EQ(PieceTarget({2 * kMiB, 0}, kSizes, kMax), 256 * kKiB);
+  EXPECT_EQ(PieceTarget({8 * kMiB, 0}, kSizes, kMax), kMiB);
+  EXPECT_EQ(PieceTarget({UINT64_MAX, 0}, kSizes, kMax), kSizes.backlog);
+  EXPECT_EQ(PieceTarget({UINT64_MAX, 0}, kSizes, 64 * kKiB), 64 * kKiB);
   // An engine that wins nothing by it has them small.
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, {40 * kKiB, 40 * kKiB}, kMax), 40 * kKiB);
+  EXPECT_EQ(PieceTarget({UINT64_MAX, 0}, {40 * kKiB, 40 * kKiB}, kMax), 40 * kKiB);
   // A copy that costs nothing is never worth a piece of its own.
-  EXPECT_EQ(PieceTarget(UINT64_MAX, 0, {kMax, kMax}, kMax), kMax);
+  EXPECT_EQ(PieceTarget({UINT64_MAX, 0}, {kMax, kMax}, kMax), kMax);
 }
 
 TEST_F(SlicerTest, WhatWouldBeLeftOfAQueueIsWorthAPieceOrGoesAlong) {
   constexpr JobSizes kHost{40 * kKiB, 40 * kKiB};
-  EXPECT_EQ(PieceTarget(64 * kKiB, 0, kHost, kMax), 64 * kKiB);
-  EXPECT_EQ(PieceTarget(2 * kHost.idle - 1, 0, kHost, kMax), 2 * kHost.idle - 1);
-  EXPECT_EQ(PieceTarget(2 * kHost.idle, 0, kHost, kMax), kHost.idle);
-  EXPECT_EQ(PieceTarget(9 * kMiB, 32 * kMiB, kHost, kMax), kMax);
-  EXPECT_EQ(PieceTarget(64 * kKiB, 0, kHost, 48 * kKiB), 48 * kKiB);
+  EXPECT_EQ(PieceTarget({64 * kKiB, 0}, kHost, kMax), 64 * kKiB);
+  EXPECT_EQ(PieceTarget({2 * kHost.idle - 1, 0}, kHost, kMax), 2 * kHost.idle - 1);
+  EXPECT_EQ(PieceTarget({2 * kHost.idle, 0}, kHost, kMax), kHost.idle);
+  EXPECT_EQ(PieceTarget({9 * kMiB, 32 * kMiB}, kHost, kMax), kMax);
+  EXPECT_EQ(PieceTarget({64 * kKiB, 0}, kHost, 48 * kKiB), 48 * kKiB);
+}
+
+// An engine that has several jobs of a stream under way.
+constexpr JobSizes kDevice{.idle = 512 * kKiB, .backlog = kMiB, .at_once = 3, .beside = 128 * kKiB};
+
+TEST_F(SlicerTest, BesidePiecesThatAreBeingCopiedSmallOnesGather) {
+  const auto target = [](uint64_t waiting, uint64_t under_way, uint32_t copying) {
+    return PieceTarget({.waiting = waiting, .under_way = under_way, .copying = copying}, kDevice,
+                       kMax);
+  };
+  // The first one goes at once, and so does one whose copy is the only one.
+  EXPECT_EQ(target(1, 0, 0), 1U);
+  EXPECT_EQ(target(64 * kKiB, 448 * kKiB, 0), 64 * kKiB);
+  EXPECT_EQ(target(64 * kKiB, 448 * kKiB, 1), 0U);
+  EXPECT_EQ(target(127 * kKiB, 385 * kKiB, 1), 0U);
+  EXPECT_EQ(target(128 * kKiB, 384 * kKiB, 1), 128 * kKiB);
+  EXPECT_EQ(target(128 * kKiB, 384 * kKiB, 2), 128 * kKiB);
+  EXPECT_EQ(target(8 * kMiB, 384 * kKiB, 3), 0U);
+  // Of what is little in all, a quarter is as much as can be had.
+  EXPECT_EQ(target(64 * kKiB, 192 * kKiB, 1), 64 * kKiB);
+  EXPECT_EQ(target(63 * kKiB, 193 * kKiB, 1), 0U);
+}
+
+TEST_F(SlicerTest, BesideOthersAPieceIsAThirdOfAllThereIs) {
+  const auto target = [](uint64_t waiting, uint64_t under_way) {
+    return PieceTarget({.waiting = waiting, .under_way = under_way, .copying = 1}, kDevice, kMax);
+  };
+  EXPECT_EQ(target(320 * kKiB, 192 * kKiB), 128 * kKiB);
+  EXPECT_EQ(target(448 * kKiB, 576 * kKiB), 256 * kKiB);
+  EXPECT_EQ(target(448 * kKiB, 704 * kKiB), 384 * kKiB);
+  EXPECT_EQ(target(448 * kKiB, 8 * kMiB), 448 * kKiB);
+  // Where much waits, or nothing is under way, a piece is as large as ever.
+  EXPECT_EQ(target(512 * kKiB, 512 * kKiB), 512 * kKiB);
+  EXPECT_EQ(target(64 * kMiB, 512 * kKiB), kMiB);
+  EXPECT_EQ(PieceTarget({.waiting = 448 * kKiB}, kDevice, kMax), 448 * kKiB);
+  EXPECT_EQ(PieceTarget({.waiting = 448 * kKiB, .under_way = 576 * kKiB}, kDevice, 64 * kKiB),
+            64 * kKiB);
 }
 
 TEST_F(SlicerTest, AnEmptyQueueGivesNoPiece) {

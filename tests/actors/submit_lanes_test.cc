@@ -72,6 +72,82 @@ TEST_F(LargePieceTest, OnAnIdleLanePiecesAreSmallAndGrowWithTheBacklog) {
   ExpectCompleted(batch, 64 * kMiB, 64 * kMiB);
 }
 
+// A copy engine that works on three pieces of a target at a time, as on a GPU.
+class DeviceCopyTest : public LaneTest {
+ protected:
+  static constexpr uint64_t kRequest = 64 * kKiB;
+
+  DeviceCopyTest()
+      : LaneTest(SenderHarness::Setup{
+            .job_sizes = {
+                .idle = 512 * kKiB, .backlog = kMiB, .at_once = 3, .beside = 128 * kKiB}}) {
+    sender_.OpenLane(0);
+  }
+  BatchId SubmitOne(SegmentId target = 1) {
+    next_ += kRequest;
+    const BatchId batch = sender_.Submit({Write(next_, next_, kRequest, target)});
+    sender_.Pass();
+    return batch;
+  }
+  void FinishCopy(size_t index) {
+    const CopyPiece piece = sender_.copies[index];
+    sender_.copies.erase(sender_.copies.begin() + static_cast<ptrdiff_t>(index));
+    sender_.Copied(piece);
+    sender_.rung.push_back(piece);
+    sender_.Pass();
+  }
+  std::vector<uint64_t> Lengths() const {
+    std::vector<uint64_t> lengths;
+    for (const CopyPiece& piece : sender_.copies) lengths.push_back(piece.content->length);
+    return lengths;
+  }
+};
+
+TEST_F(DeviceCopyTest, RequestsThatComeOneByOneGatherWhilePiecesAreCopied) {
+  for (int i = 0; i < 8; ++i) SubmitOne();
+  // Each was a quarter of all there was by then.
+  EXPECT_EQ(Lengths(), std::vector<uint64_t>(3, kRequest));
+  // What waits goes on when a copy is over.
+  FinishCopy(0);
+  EXPECT_EQ(sender_.copies.size(), 3U);
+  EXPECT_EQ(sender_.copies.back().content->length, 2 * kRequest);
+  sender_.RunToEnd();
+}
+
+TEST_F(DeviceCopyTest, AnotherTargetsPiecesDoNotCount) {
+  for (int i = 0; i < 20; ++i) SubmitOne(1);
+  const size_t of_first = sender_.copies.size();
+  EXPECT_EQ(of_first, 3U);
+  SubmitOne(2);
+  ASSERT_EQ(sender_.copies.size(), of_first + 1);
+  EXPECT_EQ(sender_.copies.back().target->index, 1U);
+  sender_.RunToEnd();
+}
+
+TEST_F(DeviceCopyTest, WhatGathersForLongerThanTheCreditTimeoutGoesDirect) {
+  const BatchId first = SubmitOne();
+  const BatchId second = SubmitOne();
+  SubmitOne();
+  SubmitOne();
+  for (int i = 0; i < 4; ++i) SubmitOne();
+  sender_.Advance(SenderHarness::kCreditTimeout);
+  EXPECT_GT(sender_.Direct(DirectReason::kCreditTimeout), 0U);
+  ExpectState(first, BatchState::kPending);
+  ExpectState(second, BatchState::kPending);
+  sender_.RunToEnd();
+}
+
+TEST_F(DeviceCopyTest, ACopyThatFailsCountsNoMore) {
+  for (int i = 0; i < 8; ++i) SubmitOne();
+  ASSERT_EQ(sender_.copies.size(), 3U);
+  for (const CopyPiece& piece : std::exchange(sender_.copies, {})) {
+    sender_.StartCopy(piece);
+    EXPECT_TRUE(sender_.submit.OnPieceCopied({piece.sequence, piece.lane, CopyOutcome::kRefused}));
+  }
+  sender_.RunToEnd();
+  EXPECT_GT(sender_.Direct(DirectReason::kLaneLost), 0U);
+}
+
 TEST_F(LaneTest, APieceCarriesSeveralRequestsAndBatchesOfATarget) {
   sender_.OpenLane(0);
   const BatchId one = sender_.Submit({Write(0, 0, 100), Write(100, 100, 50), Write(500, 500, 7)});

@@ -43,6 +43,11 @@ struct JobSizes {
   uint64_t idle = 0;  // at least so large, if that much is waiting: what a job costs besides then
                       // is not more than its copy, and copy and send of a few still overlap
   uint64_t backlog = 0;  // up to so large when much is waiting: larger ones win nothing
+  // Of an engine that works on several jobs of a stream at a time. It wants no more than so many: a
+  // further one would only queue there, and carries more if it is cut later. 0: any number.
+  uint32_t at_once = 0;
+  // With at_once: a job beside others is worth so much at least.
+  uint64_t beside = 0;
 };
 
 class CopyEngine {
