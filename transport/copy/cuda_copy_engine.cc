@@ -164,6 +164,7 @@ absl::Status CudaCopyEngine::LoadKernels() {
     status = driver_.ToStatus(driver_.module_get_function(&function, module_, name),
                               fmt::format("gather: no kernel {}", name));
   };
+  find(gather_few_, kGatherFewKernel);
   find(gather_inline_, kGatherInlineKernel);
   find(gather_listed_, kGatherListedKernel);
   find(doorbell_kernel_, kDoorbellKernel);
@@ -392,13 +393,17 @@ cuda::Result CudaCopyEngine::IssueGather(const CopyJob& job, uint32_t entry, boo
   const Stream& stream = streams_[job.stream];
   const size_t list_index = job.stream * stream.jobs.size() + entry;
   // A short list is built in the parameters, a long one where it is copied from.
+  GatherFewList few_list;
   GatherInlineList inline_list;
+  const bool is_few = job.spans.size() <= kGatherFewSpans;
   const bool fits = job.spans.size() <= kGatherInlineSpans;
   std::byte* const list = lists_ + list_index * kListStride;
-  auto* const sources = fits ? inline_list.sources : reinterpret_cast<uint64_t*>(list);
-  auto* const offsets =
-      fits ? inline_list.offsets
-           : reinterpret_cast<uint32_t*>(list + job.spans.size() * sizeof(uint64_t));
+  uint64_t* sources = reinterpret_cast<uint64_t*>(list);
+  uint32_t* offsets = reinterpret_cast<uint32_t*>(list + job.spans.size() * sizeof(uint64_t));
+  if (fits) {
+    sources = is_few ? few_list.sources : inline_list.sources;
+    offsets = is_few ? few_list.offsets : inline_list.offsets;
+  }
   uint32_t count = 0, bytes = 0;
   for (const CopySpan& span : job.spans) {
     if (span.length == 0) continue;
@@ -422,8 +427,9 @@ cuda::Result CudaCopyEngine::IssueGather(const CopyJob& job, uint32_t entry, boo
     *rung = gather.doorbell != 0;
   }
   if (fits) {
-    void* parameters[] = {&gather, &inline_list};
-    return Launch(gather_inline_, blocks, kGatherThreads, stream.handle, parameters);
+    void* parameters[] = {&gather, is_few ? static_cast<void*>(&few_list) : &inline_list};
+    return Launch(is_few ? gather_few_ : gather_inline_, blocks, kGatherThreads, stream.handle,
+                  parameters);
   }
   cuda::DevicePointer device_sources = device_lists_ + list_index * kListStride;
   // Offsets follow the sources of all spans, empty ones included.

@@ -152,6 +152,7 @@ class CudaCopyEngine : public CopyEngine {
   std::vector<size_t> sizes_;
 
   cuda::Module module_ = nullptr;  // nullptr: no kernels
+  cuda::Function gather_few_ = nullptr;
   cuda::Function gather_inline_ = nullptr;
   cuda::Function gather_listed_ = nullptr;
   cuda::Function doorbell_kernel_ = nullptr;

@@ -9,6 +9,7 @@
 
 namespace {
 
+using railhop::GatherFewList;
 using railhop::GatherInlineList;
 using railhop::GatherJob;
 
@@ -115,6 +116,12 @@ __device__ void Gather(const GatherJob& job, const uint64_t* sources, const uint
 }
 
 }  // namespace
+
+extern "C" __global__ void __launch_bounds__(railhop::kGatherThreads)
+    railhop_gather_few(const __grid_constant__ GatherJob job,
+                       const __grid_constant__ GatherFewList list) {
+  Gather(job, list.sources, list.offsets);
+}
 
 extern "C" __global__ void __launch_bounds__(railhop::kGatherThreads)
     railhop_gather_inline(const __grid_constant__ GatherJob job,

@@ -2,7 +2,8 @@
 //
 // A gather lays spans from anywhere back to back into one destination, with one launch however many
 // spans there are. The list is two arrays: where each span begins, and its offset in the
-// destination, with the total at the end. A short list travels in the kernel's parameters; a longer
+// destination, with the total at the end. A short list travels in the kernel's parameters, which
+// are as long as the kernel declares them, so that a few spans have a kernel of their own; a longer
 // one lies in device memory, since reading it over PCIe would cost more than the copy.
 #pragma once
 
@@ -14,6 +15,7 @@ inline constexpr unsigned kGatherWarps = 16;  // per block
 inline constexpr unsigned kGatherThreads = 32 * kGatherWarps;
 // Bytes that one pass of a warp moves; a warp's share is a multiple of it.
 inline constexpr uint32_t kGatherWarpBytes = 32 * 16;
+inline constexpr uint32_t kGatherFewSpans = 8;
 inline constexpr uint32_t kGatherInlineSpans = 128;
 
 struct GatherJob {
@@ -27,16 +29,21 @@ struct GatherJob {
                          // that share one must follow each other (a stream)
 };
 
-struct GatherInlineList {
-  uint64_t sources[kGatherInlineSpans];
-  uint32_t offsets[kGatherInlineSpans + 1];
+template <uint32_t kSpans>
+struct GatherList {
+  uint64_t sources[kSpans];
+  uint32_t offsets[kSpans + 1];
 };
+using GatherFewList = GatherList<kGatherFewSpans>;
+using GatherInlineList = GatherList<kGatherInlineSpans>;
 
 // Kernels, by name:
+//   railhop_gather_few(GatherJob, GatherFewList)
 //   railhop_gather_inline(GatherJob, GatherInlineList)
 //   railhop_gather_listed(GatherJob, u64 sources, u64 offsets)   addresses in device memory
 //   railhop_doorbell(u64 doorbell, u64 sequence)                 one thread; after what is before
 //   it
+inline constexpr char kGatherFewKernel[] = "railhop_gather_few";
 inline constexpr char kGatherInlineKernel[] = "railhop_gather_inline";
 inline constexpr char kGatherListedKernel[] = "railhop_gather_listed";
 inline constexpr char kDoorbellKernel[] = "railhop_doorbell";

@@ -591,6 +591,11 @@ Result LaunchKernel(cuda::Function function, unsigned blocks, unsigned, unsigned
   }
   if (threads != kGatherThreads || blocks == 0) return cuda::kInvalidValue;
   const GatherJob job = *static_cast<GatherJob*>(parameters[0]);
+  if (function->name == kGatherFewKernel) {
+    const auto list = *static_cast<GatherFewList*>(parameters[1]);
+    fake.Add(stream, [=] { Gather(job, list.sources, list.offsets, blocks); });
+    return 0;
+  }
   if (function->name == kGatherInlineKernel) {
     const auto list = *static_cast<GatherInlineList*>(parameters[1]);
     fake.Add(stream, [=] { Gather(job, list.sources, list.offsets, blocks); });

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/fake_cuda/fake_cuda.h"
@@ -84,6 +87,30 @@ TEST_F(CudaCopyEngineTest, APieceIsOverWhenItsDoorbellShows) {
   EXPECT_EQ(engine_->PendingBytes(), 0u);
   EXPECT_EQ(fake_.calls["cuEventRecord"], 0);
   EXPECT_EQ(fake_.calls["cuStreamQuery"], 0);
+}
+
+// Calls of the driver are what bounds small pieces: none is made that a piece does not need.
+TEST_F(CudaCopyEngineTest, APieceTakesTheFewestCallsOfTheDriver) {
+  using Calls = std::map<std::string, int>;
+  const auto calls_of = [this](CopyWay way, size_t spans) {
+    Make({.way = way});
+    Issue(1, std::vector<CopySpan>(spans, {source_, 1}));
+    fake_.Run(spans + 2);
+    EXPECT_EQ(Reap(), "1 ok");
+    Calls calls = std::exchange(fake_.calls, {});
+    calls.erase("cuMemHostGetDevicePointer");  // once per mapping of a lane
+    engine_.reset();
+    memory_.reset();
+    words_[0] = 0;
+    return calls;
+  };
+  EXPECT_EQ(calls_of(CopyWay::kAsync, 1),
+            (Calls{{"cuMemcpyAsync", 1}, {"cuStreamWriteValue64", 1}}));
+  EXPECT_EQ(calls_of(CopyWay::kBatch, 8),
+            (Calls{{"cuMemcpyBatchAsync", 1}, {"cuStreamWriteValue64", 1}}));
+  EXPECT_EQ(calls_of(CopyWay::kGather, 8), (Calls{{"cuLaunchKernel", 1}, {kGatherFewKernel, 1}}));
+  EXPECT_EQ(calls_of(CopyWay::kGather, 9),
+            (Calls{{"cuLaunchKernel", 1}, {kGatherInlineKernel, 1}}));
 }
 
 TEST_F(CudaCopyEngineTest, TheCpuRingsOverTheFinishedPrefix) {
