@@ -95,6 +95,43 @@ class DemoTest(unittest.TestCase):
             self.assertIn((0, actor), actors)
             self.assertIn((1, actor), actors)
 
+    def fake_gpus(self):
+        """The environment in which the driver is the stand-in of the tests: two GPUs."""
+        return {"LD_LIBRARY_PATH": os.environ["RAILHOP_FAKE_CUDA_FOLDER"]}
+
+    def test_on_gpus_every_byte_is_checked_once_and_then_the_clock_gives_the_figures(self):
+        total = sum(sum(batch["lengths"]) for batch in SMALL["batches"])
+        for memory in ("cuda", "host"):
+            with self.subTest(target=memory):
+                results = pathlib.Path(self.folder.name, f"{memory}.json")
+                done = self.run_demo("--staging", "cuda", "--target-memory", memory, "--json",
+                                     str(results), env=self.fake_gpus())
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stdout, r"staged on 2 GPU\(s\): 0000:[0-9a-f]+:00")
+                lines = [json.loads(line) for line in results.read_text().splitlines()]
+                checked, = [line for line in lines if line["name"] == "demo.checked"]
+                # Two ranks, relayed and direct.
+                self.assertEqual(checked["value"], 4 * total)
+                line, = [line for line in lines if line["name"] == "demo.line_rate"]
+                self.assertEqual((len(line["gpus"]), line["target"]), (2, memory))
+                ratios = [line for line in lines if line["name"] == "demo.relay_ratio"]
+                self.assertEqual([line["relayed_share"] for line in ratios], [1.0, 1.0])
+                self.assertEqual([line["pairs"] for line in ratios], [1, 1])
+
+    def test_on_gpus_ranks_share_them(self):
+        done = self.run_demo("--staging", "cuda", "--ranks", "3", env=self.fake_gpus())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3 ranks", done.stdout)
+
+    def test_without_a_gpu_it_says_what_is_missing_and_what_to_do(self):
+        done = self.run_demo("--staging", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
+        self.assert_fails_saying(done, "--staging cuda needs a GPU", "CUDA", "leave the option out")
+
+    def test_where_the_target_is_asks_for_gpus(self):
+        done = self.run_demo("--target-memory", "host")
+        self.assert_fails_saying(done, "--target-memory", "--staging")
+        self.assertEqual(done.returncode, 2)
+
     def read_trace(self, path):
         """Events of the trace by piece, in the order of stages, and the names of its rows."""
         events = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["traceEvents"]

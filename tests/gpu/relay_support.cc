@@ -10,12 +10,10 @@
 
 #include <bit>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include "tests/gpu/checksum_kernel.h"
 #include "transport/fabric/sim/sim_target.h"
 
 namespace railhop {
@@ -80,7 +78,9 @@ int ServeTarget(int fd, const std::string& folder, uint64_t bytes) {
     if (question == 0) {
       memory.Write(blank);
     } else {
-      answer = DeviceChecksum(*device, memory.data(), question);
+      const auto sum = DeviceChecksum(*device, memory.data(), question / sizeof(uint64_t));
+      if (!sum.ok()) return Complain("target", std::string(sum.status().message()));
+      answer = *sum;
     }
     if (!SendAll(fd, &answer, sizeof(answer))) return 1;
   }
@@ -203,47 +203,6 @@ uint64_t RelaySite::TargetChecksum(uint64_t bytes) const {
   uint64_t sum = 0;
   EXPECT_TRUE(target_->Send(&bytes, sizeof(bytes)) && target_->Receive(&sum, sizeof(sum)));
   return sum;
-}
-
-uint64_t HostChecksum(const std::vector<std::byte>& bytes) {
-  uint64_t sum = 0;
-  for (size_t i = 0; i < bytes.size() / sizeof(uint64_t); ++i) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + i * sizeof(word), sizeof(word));
-    sum += ChecksumOfWord(word, i);
-  }
-  return sum;
-}
-
-uint64_t DeviceChecksum(const CudaDevice& device, const std::byte* data, uint64_t bytes) {
-  if (ChecksumImage() == nullptr) return HostChecksum(ReadGpu(device, data, bytes));
-  const CudaDriver& driver = device.driver();
-  CudaScope scope(device);
-  cuda::Module module = nullptr;
-  cuda::Function kernel = nullptr;
-  cuda::Stream stream = nullptr;
-  void* sum = nullptr;
-  EXPECT_EQ(driver.module_load_data(&module, ChecksumImage()), cuda::kSuccess);
-  EXPECT_EQ(driver.module_get_function(&kernel, module, kChecksumKernel), cuda::kSuccess);
-  EXPECT_EQ(driver.stream_create_with_priority(&stream, cuda::kStreamNonBlocking, 0),
-            cuda::kSuccess);
-  EXPECT_EQ(driver.mem_host_alloc(&sum, sizeof(uint64_t), cuda::kHostAllocPortable),
-            cuda::kSuccess);
-  std::memset(sum, 0, sizeof(uint64_t));
-  auto address = reinterpret_cast<cuda::DevicePointer>(data);
-  auto words = bytes / sizeof(uint64_t);
-  auto to = reinterpret_cast<cuda::DevicePointer>(sum);
-  void* parameters[] = {&address, &words, &to};
-  EXPECT_EQ(driver.launch_kernel(kernel, kChecksumBlocks, 1, 1, kChecksumThreads, 1, 1, 0, stream,
-                                 parameters, nullptr),
-            cuda::kSuccess);
-  EXPECT_EQ(driver.stream_synchronize(stream), cuda::kSuccess);
-  uint64_t result = 0;
-  std::memcpy(&result, sum, sizeof(result));
-  driver.mem_free_host(sum);
-  driver.stream_destroy(stream);
-  driver.module_unload(module);
-  return result;
 }
 
 int RelayRoleMain(int argc, char** argv) {

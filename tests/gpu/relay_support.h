@@ -14,6 +14,7 @@
 
 #include "actors/bootstrap.h"
 #include "tests/gpu/gpu_support.h"
+#include "tools/demo/device_memory.h"
 
 namespace railhop {
 
@@ -60,7 +61,7 @@ class RelaySite {
   // Where the target's memory begins.
   uint64_t target_address() const { return target_address_; }
   void ClearTarget() const;
-  // Of the first bytes of the target's memory, as its GPU sees them.
+  // Of the first bytes of the target's memory, a multiple of 8, as its GPU sees them.
   uint64_t TargetChecksum(uint64_t bytes) const;
   RoleProcess& relay() { return *relay_; }
   void StartRelay();
@@ -75,10 +76,6 @@ class RelaySite {
   std::unique_ptr<RoleProcess> target_, relay_;
   uint64_t target_address_ = 0;
 };
-
-// By the kernel where there is one. `bytes` is a multiple of 8.
-uint64_t DeviceChecksum(const CudaDevice& device, const std::byte* data, uint64_t bytes);
-uint64_t HostChecksum(const std::vector<std::byte>& bytes);
 
 // Of main(), after GpuTestMain: in a process with a role serves it and returns its exit status,
 // else -1.

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "tools/demo/child_process.h"
+#include "tools/demo/device_memory.h"
 #include "tools/demo/interrupt.h"
 #include "tools/demo/rank_config.h"
 #include "tools/demo/report.h"
@@ -29,6 +30,7 @@ constexpr const char* kTargetName = "decode-0";
 constexpr seconds kSetUp{180};  // of a process, which touches all of its memory
 constexpr seconds kAttach{60};
 constexpr seconds kReply{60};
+constexpr double kGpuLineRate = 25;  // GB/s: a NIC of 200 Gb/s, as each GPU of such machines has
 constexpr size_t kTracedPieces = 20'000;  // a file of some 30 MB
 
 // The results have to be written in the end: found out before the work. Those of a run before go.
@@ -97,11 +99,45 @@ class Demo {
     if (absl::Status status = StartTarget(); !status.ok()) return status;
     if (absl::Status status = StartRanks(); !status.ok()) return status;
     started_ = std::chrono::steady_clock::now();
+    if (OnGpus()) {
+      if (absl::Status status = CheckOnce(); !status.ok()) return status;
+    }
     int round = 0;
     do {
       if (absl::Status status = RunRound(round++); !status.ok()) return status;
     } while (Elapsed() < options_.duration);
     return Finish();
+  }
+
+  bool OnGpus() const { return options_.staging == "cuda"; }
+  const std::string& GpuOf(uint32_t rank) const { return report_.gpus[rank % report_.gpus.size()]; }
+
+  absl::Status FindGpus() {
+    absl::StatusOr<std::vector<std::string>> gpus = VisibleGpus();
+    if (!gpus.ok()) {
+      return absl::Status(
+          gpus.status().code(),
+          fmt::format("--staging cuda needs a GPU of NVIDIA and its driver: {}; without one leave "
+                      "the option out: pieces are then staged in host memory",
+                      std::string(gpus.status().message())));
+    }
+    report_.gpus = *std::move(gpus);
+    return absl::OkStatus();
+  }
+
+  // The ranks begin anew, with NICs that keep the clock alone: moving the bytes takes a NIC no time
+  // of a GPU.
+  absl::Status CheckOnce() {
+    if (absl::Status status = RunRound(0); !status.ok()) return status;
+    if (absl::Status status = StopRanks(); !status.ok()) return status;
+    for (DemoKind& kind : report_.kinds) {
+      kind.relayed.clear();
+      kind.direct.clear();
+    }
+    moves_ = false;
+    if (absl::Status status = StartRanks(); !status.ok()) return status;
+    started_ = std::chrono::steady_clock::now();
+    return absl::OkStatus();
   }
 
   absl::Status Prepare() {
@@ -111,14 +147,20 @@ class Demo {
       area_bytes_ = std::max(area_bytes_, batch.total);
       report_.kinds.push_back({.batch = std::move(batch), .relayed = {}, .direct = {}});
     }
-    progress_.Show("measuring memcpy ...");
-    report_.memcpy_gb_per_s = MeasureMemcpy();
-    const uint32_t nics = options_.ranks * options_.rails_per_rank;
-    report_.line_gb_per_s =
-        options_.line_rate > 0 ? options_.line_rate : report_.memcpy_gb_per_s / 4 / nics;
+    if (OnGpus()) {
+      if (absl::Status found = FindGpus(); !found.ok()) return found;
+      report_.line_gb_per_s = kGpuLineRate;
+    } else {
+      progress_.Show("measuring memcpy ...");
+      report_.memcpy_gb_per_s = MeasureMemcpy();
+      const uint32_t nics = options_.ranks * options_.rails_per_rank;
+      report_.line_gb_per_s = report_.memcpy_gb_per_s / 4 / nics;
+    }
+    if (options_.line_rate > 0) report_.line_gb_per_s = options_.line_rate;
     report_.ranks = options_.ranks;
     report_.rails_per_rank = options_.rails_per_rank;
     report_.layout = options_.layout;
+    report_.target = OnGpus() ? options_.target : "host";
     return workplace_.Create();
   }
 
@@ -130,6 +172,9 @@ class Demo {
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
       arguments.push_back("--preferred");
       arguments.push_back(RailsOf((rank + 1) % options_.ranks));
+      if (!OnGpus() || options_.target != "cuda") continue;
+      arguments.push_back("--gpus");
+      arguments.push_back(GpuOf((rank + 1) % options_.ranks));
     }
     absl::StatusOr<ChildProcess> target = ChildProcess::Spawn("target", arguments);
     if (!target.ok()) return target.status();
@@ -147,11 +192,20 @@ class Demo {
       if (!relayed.ok()) return relayed.status();
       absl::StatusOr<std::string> direct = WriteConfig(rank, false);
       if (!direct.ok()) return direct.status();
-      absl::StatusOr<ChildProcess> child = ChildProcess::Spawn(
-          fmt::format("rank {}", rank),
-          {"demo-rank", "--config-file", *relayed, "--direct-config-file", *direct, "--target",
-           kTargetName, "--wanted-rails", RailsOf((rank + 1) % options_.ranks), "--source-bytes",
-           std::to_string(area_bytes_)});
+      std::vector<std::string> arguments{"demo-rank",
+                                         "--config-file",
+                                         *relayed,
+                                         "--direct-config-file",
+                                         *direct,
+                                         "--target",
+                                         kTargetName,
+                                         "--wanted-rails",
+                                         RailsOf((rank + 1) % options_.ranks),
+                                         "--source-bytes",
+                                         std::to_string(area_bytes_)};
+      if (OnGpus()) arguments.insert(arguments.end(), {"--gpu", GpuOf(rank)});
+      absl::StatusOr<ChildProcess> child =
+          ChildProcess::Spawn(fmt::format("rank {}", rank), arguments);
       if (!child.ok()) return child.status();
       ranks_.push_back(*std::move(child));
     }
@@ -184,12 +238,9 @@ class Demo {
   }
 
   absl::StatusOr<DemoRun> RunOnce(const KvBatch& batch, bool relayed) {
-    ++seed_;
-    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-      const json fill{{"command", "fill"}, {"bytes", batch.total}, {"seed", SeedOf(rank)}};
-      if (absl::Status sent = ranks_[rank].Send(fill); !sent.ok()) return sent;
+    if (absl::Status filled = moves_ ? FillAll(batch) : absl::OkStatus(); !filled.ok()) {
+      return filled;
     }
-    if (absl::Status filled = ReceiveAll(kReply).status(); !filled.ok()) return filled;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
       const json run{{"command", "run"},
                      {"relayed", relayed},
@@ -205,6 +256,15 @@ class Demo {
       if (absl::Status traced = TakeTraces(); !traced.ok()) return traced;
     }
     return Summarise(batch, *replies);
+  }
+
+  absl::Status FillAll(const KvBatch& batch) {
+    ++seed_;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      const json fill{{"command", "fill"}, {"bytes", batch.total}, {"seed", SeedOf(rank)}};
+      if (absl::Status sent = ranks_[rank].Send(fill); !sent.ok()) return sent;
+    }
+    return ReceiveAll(kReply).status();
   }
 
   DemoRun Summarise(const KvBatch& batch, const std::vector<json>& replies) const {
@@ -232,6 +292,7 @@ class Demo {
             replies[rank]["reason"].get<std::string>(), replies[rank]["bytes"].get<uint64_t>(),
             batch.total));
       }
+      if (!moves_) continue;
       absl::StatusOr<json> checked = target_[0].Ask(
           {{"command", "check"}, {"area", rank}, {"bytes", batch.total}, {"seed", SeedOf(rank)}},
           kReply);
@@ -260,9 +321,15 @@ class Demo {
     report_.rank_stats = *std::move(stats);
     if (absl::Status relayed = CheckRelayed(); !relayed.ok()) return relayed;
     progress_.Show("stopping ...");
+    absl::Status status = StopRanks();
+    status.Update(target_[0].Finish(kSetUp));
+    return status;
+  }
+
+  absl::Status StopRanks() {
     absl::Status status;
     for (ChildProcess& rank : ranks_) status.Update(rank.Finish(kSetUp));
-    status.Update(target_[0].Finish(kSetUp));
+    ranks_.clear();
     return status;
   }
 
@@ -316,6 +383,8 @@ class Demo {
                           .layout = options_.layout,
                           .directory = workplace_.path(),
                           .relays = relays,
+                          .gpu = OnGpus() ? GpuOf(rank) : "",
+                          .moves = moves_,
                           .trace_all = !options_.trace.empty(),
                           .base_config = options_.config};
     absl::StatusOr<std::string> text = MakeRankConfig(facts);
@@ -347,6 +416,7 @@ class Demo {
   std::chrono::steady_clock::time_point started_;
   uint64_t area_bytes_ = 0;
   uint64_t seed_ = 0;
+  bool moves_ = true;  // the NICs move the bytes
   std::vector<uint64_t> addresses_;
   std::vector<ChildProcess> target_;  // one
   std::vector<ChildProcess> ranks_;
@@ -428,8 +498,19 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   demo->add_option("--layout", options->layout, "How each rank's actors are spread over cores")
       ->check(CLI::IsMember({"auto", "one_core", "two_core", "four_core", "per_nic"}))
       ->capture_default_str();
+  CLI::Option* const staging = demo->add_option(
+      "--staging", options->staging,
+      "Where sources lie and pieces are staged: host memory, or the GPUs that there\n"
+      "are, in turn. On GPUs the bytes are moved and checked once, and after that the\n"
+      "simulated NICs keep the clock alone");
+  staging->check(CLI::IsMember({"host", "cuda"}))->capture_default_str();
+  demo->add_option("--target-memory", options->target,
+                   "With --staging cuda: whether the NICs write to GPUs or to host memory")
+      ->needs(staging)
+      ->check(CLI::IsMember({"cuda", "host"}))
+      ->capture_default_str();
   demo->add_option("--line-rate", options->line_rate,
-                   "GB/s of one simulated NIC (default: memcpy's rate / 4 / NICs)")
+                   "GB/s of one simulated NIC (default: memcpy's rate / 4 / NICs; on GPUs 25)")
       ->check(CLI::Range(0.001, 1000.0))
       ->check(is_number);
   demo->add_option("--batches", options->batches,
@@ -460,6 +541,7 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   target->add_option("--name", target_options->name)->required();
   target->add_option("--area-bytes", target_options->area_bytes)->required();
   target->add_option("--preferred", target_options->preferred)->required();
+  target->add_option("--gpus", target_options->gpus);
   target->callback([=] { *run = [target_options] { return RunTargetProcess(*target_options); }; });
 
   auto rank_options = std::make_shared<RankProcessOptions>();
@@ -469,6 +551,7 @@ void AddDemoCommands(CLI::App& app, std::function<int()>* run) {
   rank->add_option("--target", rank_options->target)->required();
   rank->add_option("--wanted-rails", rank_options->wanted_rails);
   rank->add_option("--source-bytes", rank_options->source_bytes)->required();
+  rank->add_option("--gpu", rank_options->gpu);
   rank->callback([=] { *run = [rank_options] { return RunRankProcess(*rank_options); }; });
 }
 

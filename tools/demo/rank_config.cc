@@ -102,6 +102,10 @@ absl::StatusOr<std::string> MakeRankConfig(const RankConfigFacts& facts) {
     config.mutable_pxn()->set_group_id("demo");
     config.mutable_pxn()->set_preattach(true);
   }
+  if (!facts.gpu.empty()) {
+    config.set_staging(proto::RankConfig::CUDA);
+    config.set_gpu(facts.gpu);
+  }
   if (facts.trace_all) {
     config.mutable_tracing()->set_sample_every(1);
     config.mutable_tracing()->set_pieces(true);
@@ -111,7 +115,7 @@ absl::StatusOr<std::string> MakeRankConfig(const RankConfigFacts& facts) {
     proto::Nic& nic = *config.add_nics();
     nic.set_name(NicName(facts.rank * facts.rails_per_rank + i));
     nic.mutable_sim()->set_line_rate_bytes_per_s(static_cast<uint64_t>(facts.line_gb_per_s * 1e9));
-    nic.mutable_sim()->set_mode(proto::SimNic::MOVE);
+    nic.mutable_sim()->set_mode(facts.moves ? proto::SimNic::MOVE : proto::SimNic::MODEL);
   }
   std::string text;
   google::protobuf::TextFormat::PrintToString(config, &text);

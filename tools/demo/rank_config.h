@@ -16,6 +16,8 @@ struct RankConfigFacts {
   std::string layout;
   std::string directory;    // of the simulated targets and the registry
   bool relays = false;      // takes part in PXN
+  std::string gpu = {};     // stages there, by PCI address; empty: as the base config says
+  bool moves = true;        // the NICs move the bytes; else they keep the clock alone
   bool trace_all = false;   // records every piece, whatever the base config says
   std::string base_config;  // file; may be empty
 };

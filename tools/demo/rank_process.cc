@@ -13,6 +13,7 @@
 #include "tools/demo/batches.h"
 #include "tools/demo/child_process.h"
 #include "tools/demo/demo.h"
+#include "tools/demo/device_memory.h"
 #include "tools/demo/run_watch.h"
 
 namespace railhop {
@@ -67,18 +68,16 @@ class DemoRank {
  public:
   // Empty, or what went wrong.
   std::string Create(const RankProcessOptions& options) {
-    void* memory = mmap(nullptr, options.source_bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (memory == MAP_FAILED) return "no memory for the source of " + options.config_file;
-    source_ = {static_cast<std::byte*>(memory), options.source_bytes};
-    std::string error;
+    std::string error = MakeSource(options);
+    if (!error.empty()) return error;
+    const char* const location = device_source_ == nullptr ? "cpu:0" : "cuda:0";
     for (const auto& [file, side] : {std::pair{options.config_file, &relayed_},
                                      std::pair{options.direct_config_file, &direct_}}) {
       std::ostringstream text;
       text << std::ifstream(file).rdbuf();
       side->rank = Rank::Create(text.str(), file, &error);
       if (side->rank == nullptr) return error;
-      if (!side->rank->RegisterMemory(source_.data(), source_.size(), "cpu:0", &error))
+      if (!side->rank->RegisterMemory(source_.data(), source_.size(), location, &error))
         return error;
       side->target = side->rank->OpenSegment(options.target, &error);
       if (side->target == 0) return error;
@@ -94,8 +93,7 @@ class DemoRank {
     if (command == "attach")
       return Attach(std::chrono::seconds(request.value("timeout_s", int64_t{60})));
     if (command == "fill") {
-      FillPattern(source_.first(request["bytes"].get<size_t>()), request["seed"].get<uint64_t>());
-      return json::object();
+      return Fill(request["bytes"].get<size_t>(), request["seed"].get<uint64_t>());
     }
     if (command == "trace") return watch_->Take();
     if (command == "stats") return ToJson(relayed_.rank->Stats());
@@ -107,6 +105,30 @@ class DemoRank {
     std::unique_ptr<Rank> rank;
     SegmentId target = 0;
   };
+
+  std::string MakeSource(const RankProcessOptions& options) {
+    if (!options.gpu.empty()) {
+      auto memory = DeviceMemory::Allocate(options.gpu, options.source_bytes);
+      if (!memory.ok()) return std::string(memory.status().message());
+      device_source_ = *std::move(memory);
+      source_ = device_source_->bytes();
+      return "";
+    }
+    void* memory = mmap(nullptr, options.source_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) return "no memory for the source of " + options.config_file;
+    source_ = {static_cast<std::byte*>(memory), options.source_bytes};
+    return "";
+  }
+
+  json Fill(size_t bytes, uint64_t seed) {
+    if (device_source_ == nullptr) {
+      FillPattern(source_.first(bytes), seed);
+    } else if (absl::Status filled = device_source_->Fill(bytes, seed); !filled.ok()) {
+      return {{"error", std::string(filled.message())}};
+    }
+    return json::object();
+  }
 
   json Attach(std::chrono::seconds timeout) {
     if (const std::string reason = relayed_.rank->pxn_off_reason(); !reason.empty()) {
@@ -156,6 +178,7 @@ class DemoRank {
             {"relayed_bytes", status.relayed_bytes}};
   }
 
+  std::unique_ptr<DeviceMemory> device_source_;  // nullptr: the source is in host memory
   std::span<std::byte> source_;
   Side relayed_;
   Side direct_;

@@ -1,6 +1,7 @@
 #include "tools/demo/report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -94,11 +95,16 @@ void PrintFallbacks(const DemoReport& report, std::ostream& out) {
 }  // namespace
 
 void PrintTables(const DemoReport& report, std::ostream& out) {
+  const std::string where =
+      report.gpus.empty()
+          ? fmt::format("memcpy {:.2f} GB/s", report.memcpy_gb_per_s)
+          : fmt::format("staged on {} GPU(s): {}; target memory: {}", report.gpus.size(),
+                        fmt::join(report.gpus, ", "), report.target == "cuda" ? "GPU" : "host");
   out << fmt::format(
-      "{} ranks, {} rail(s) each, layout {}; memcpy {:.2f} GB/s, simulated NIC line rate {:.3f} "
-      "GB/s; {} checked, all right\n\n",
-      report.ranks, report.rails_per_rank, report.layout, report.memcpy_gb_per_s,
-      report.line_gb_per_s, Size(report.checked_bytes));
+      "{} ranks, {} rail(s) each, layout {}; {}, simulated NIC line rate {:.3f} GB/s; {} checked, "
+      "all right\n\n",
+      report.ranks, report.rails_per_rank, report.layout, where, report.line_gb_per_s,
+      Size(report.checked_bytes));
   PrintKinds(report, out);
   out << "\n";
   PrintActors(report, out);
@@ -109,17 +115,21 @@ void PrintTables(const DemoReport& report, std::ostream& out) {
 
 void WriteJsonLines(const DemoReport& report, std::ostream& out) {
   const json includes = {"submit", "staging copy", "simulated NIC", "completion"};
-  out << json{{"name", "demo.line_rate"},
-              {"value", report.line_gb_per_s},
-              {"reference", report.memcpy_gb_per_s},
-              {"ratio", report.line_gb_per_s / report.memcpy_gb_per_s},
-              {"unit", "GB/s"},
-              {"reference_is", "memcpy by one thread"},
-              {"ranks", report.ranks},
-              {"rails_per_rank", report.rails_per_rank},
-              {"layout", report.layout},
-              {"includes", json::array()}}
-      << "\n";
+  json line_rate{{"name", "demo.line_rate"},
+                 {"value", report.line_gb_per_s},
+                 {"unit", "GB/s"},
+                 {"ranks", report.ranks},
+                 {"rails_per_rank", report.rails_per_rank},
+                 {"layout", report.layout},
+                 {"gpus", report.gpus},
+                 {"target", report.target},
+                 {"includes", json::array()}};
+  if (report.gpus.empty()) {
+    line_rate["reference"] = report.memcpy_gb_per_s;
+    line_rate["ratio"] = report.line_gb_per_s / report.memcpy_gb_per_s;
+    line_rate["reference_is"] = "memcpy by one thread";
+  }
+  out << line_rate << "\n";
   out << json{{"name", "demo.checked"},
               {"value", report.checked_bytes},
               {"unit", "bytes compared at the target, all right"}}

@@ -30,8 +30,10 @@ struct DemoKind {
 struct DemoReport {
   uint32_t ranks = 0;
   uint32_t rails_per_rank = 0;
-  double memcpy_gb_per_s = 0;
-  double line_gb_per_s = 0;  // of one NIC
+  std::vector<std::string> gpus;  // that pieces are staged on; empty: in host memory
+  std::string target;             // "host" or "cuda"
+  double memcpy_gb_per_s = 0;     // not with GPUs
+  double line_gb_per_s = 0;       // of one NIC
   std::string layout;
   uint64_t checked_bytes = 0;
   std::vector<DemoKind> kinds;

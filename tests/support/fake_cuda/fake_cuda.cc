@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/gpu/checksum_kernel.h"
+#include "tools/demo/checksum_kernel.h"
 #include "transport/copy/gather_kernel.h"
 #include "transport/cuda/driver_abi.h"
 

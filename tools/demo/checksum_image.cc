@@ -1,4 +1,4 @@
-#include "tests/gpu/checksum_kernel.h"
+#include "tools/demo/checksum_kernel.h"
 #include "transport/cuda/fatbin.h"
 
 // Made of checksum_kernel.cu.

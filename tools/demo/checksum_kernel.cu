@@ -1,4 +1,4 @@
-#include "tests/gpu/checksum_kernel.h"
+#include "tools/demo/checksum_kernel.h"
 
 extern "C" __global__ void railhop_checksum(const uint64_t* data, uint64_t words,
                                             unsigned long long* sum) {
