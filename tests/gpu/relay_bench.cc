@@ -1,6 +1,12 @@
 // Relayed and direct writes of GPU memory over the same simulated NIC: JSON lines.
 //
-//   gpu_relay_bench
+//   gpu_relay_bench [SECTION...]      none: all but small
+//
+//   latency   64 KiB with no wire between
+//   sweep     sizes, writes under way and KV batches, over NICs of 25 and 50 GB/s
+//   capped    the same with pieces of at most 512 KiB and 1 MiB, 25 GB/s
+//   leak      memory of the GPUs that is gone after 100 restarts of a sender
+//   small     64 KiB by several ways to copy, for a quick look
 //
 // The NICs keep the clock alone; that the bytes arrive is gpu_relay_test's affair. Relayed and
 // direct runs take turns, and a ratio is the median of its pairs. Of each row
@@ -64,6 +70,7 @@ class Sender {
   }
 
   void Use(SourceFence::Kind fence) { fence_ = fence; }
+  RankStats Stats() const { return rank_->Stats(); }
 
   // Keeps so many writes of `chunk` bytes under way for a while.
   Result Run(uint64_t chunk, size_t outstanding) {
@@ -173,6 +180,7 @@ class Pair {
   void MeasureOne(const std::string& what, Run run) {
     std::vector<double> ratios, p50_differences;
     std::vector<double> rates[2], p50s[2];
+    const RankStats before = relayed_.Stats();
     for (int i = 0; i < kPairs; ++i) {
       const Result direct = run(direct_);
       const Result relayed = run(relayed_);
@@ -183,15 +191,18 @@ class Pair {
       p50s[0].push_back(direct.p50_us);
       p50s[1].push_back(relayed.p50_us);
     }
+    const RankStats after = relayed_.Stats();
+    const uint64_t pieces = after.pieces_relayed - before.pieces_relayed;
     std::printf(
         "%s\n",
-        fmt::format("{{\"name\":\"gpu.relay\",{},\"nic_gb_per_s\":{},\"piece_bytes\":{},"
-                    "\"value\":{:.4f},\"unit\":\"ratio\",\"relayed_gb_per_s\":{:.3f},"
-                    "\"direct_gb_per_s\":{:.3f},\"relayed_p50_us\":{:.2f},\"direct_p50_us\":{:.2f},"
-                    "\"p50_difference_us\":{:.2f},\"includes\":\"staging\"}}",
-                    what, options_.gb_per_s, options_.max_piece_bytes, Median(ratios),
-                    Median(rates[1]), Median(rates[0]), Median(p50s[1]), Median(p50s[0]),
-                    Median(p50_differences))
+        fmt::format(
+            "{{\"name\":\"gpu.relay\",{},\"nic_gb_per_s\":{},\"piece_bytes\":{},"
+            "\"value\":{:.4f},\"unit\":\"ratio\",\"relayed_gb_per_s\":{:.3f},"
+            "\"direct_gb_per_s\":{:.3f},\"relayed_p50_us\":{:.2f},\"direct_p50_us\":{:.2f},"
+            "\"p50_difference_us\":{:.2f},\"mean_piece_bytes\":{},\"includes\":\"staging\"}}",
+            what, options_.gb_per_s, options_.max_piece_bytes, Median(ratios), Median(rates[1]),
+            Median(rates[0]), Median(p50s[1]), Median(p50s[0]), Median(p50_differences),
+            (after.bytes_relayed - before.bytes_relayed) / std::max<uint64_t>(pieces, 1))
             .c_str());
     std::fflush(stdout);
   }
@@ -226,49 +237,120 @@ double CopyAndDoorbellUs(const std::shared_ptr<const CudaDevice>& device, const 
   return Median(std::move(times));
 }
 
-int Run() {
+constexpr uint64_t kKib = 1024, kMib = 1024 * kKib;
+
+auto Write(uint64_t chunk, size_t outstanding) {
+  return [=](Sender& sender) { return sender.Run(chunk, outstanding); };
+}
+
+void MeasureLatency(const std::shared_ptr<const CudaDevice>& device, const GpuBuffer& source) {
+  const double floor_us = CopyAndDoorbellUs(device, source, 64 * kKib);
+  std::printf("{\"name\":\"gpu.copy_and_doorbell_64k\",\"value\":%.2f,\"unit\":\"us\"}\n",
+              floor_us);
+  Pair pair({.target_bytes = kTargetBytes, .gb_per_s = 100'000, .move = false, .base_delay_ns = 0},
+            source);
+  pair.Measure("\"chunk\":65536,\"outstanding\":1,\"case\":\"no wire\"", Write(64 * kKib, 1));
+}
+
+struct Setting {
+  double gb_per_s;
+  uint64_t piece_bytes;
+  const char* copy = "";  // the inside of the config's copy block
+};
+
+void Measure(const Setting& setting, const std::vector<uint64_t>& chunks,
+             const std::vector<KvBatch>& batches, const GpuBuffer& source) {
+  Pair pair({.target_bytes = kTargetBytes,
+             .copy = setting.copy,
+             .gb_per_s = setting.gb_per_s,
+             .move = false,
+             .max_piece_bytes = setting.piece_bytes},
+            source);
+  for (const uint64_t chunk : chunks) {
+    for (const size_t outstanding : {size_t{1}, size_t{8}, kMaxOutstanding}) {
+      pair.Measure(fmt::format("\"chunk\":{},\"outstanding\":{},\"copy\":\"{}\"", chunk,
+                               outstanding, setting.copy),
+                   Write(chunk, outstanding));
+    }
+  }
+  for (const KvBatch& batch : batches) {
+    pair.Measure(fmt::format("\"batch\":\"{}\",\"bytes\":{}", batch.name, batch.total),
+                 [&](Sender& sender) { return sender.Run(batch); });
+  }
+}
+
+// How the actors of a sender are spread: what the figures depend on.
+void PrintLayout(const GpuBuffer& source) {
+  const RelaySite site({.target_bytes = kMib, .move = false});
+  std::string actors;
+  for (const ActorStats& actor : Sender(site, source, true).Stats().actors) {
+    actors += fmt::format("{}\"{}\":[\"{}\",{}]", actors.empty() ? "" : ",", actor.actor,
+                          actor.reactor, actor.core);
+  }
+  std::printf("{\"name\":\"gpu.layout\",\"reactor_and_core\":{%s}}\n", actors.c_str());
+  std::fflush(stdout);
+}
+
+// Field fault G4: of both GPUs, after senders have come and gone.
+void MeasureLeak(const GpuBuffer& source) {
+  constexpr int kFirst = 3, kRestarts = 100;
+  const RelaySite site({.target_bytes = kMib, .move = false});
+  const auto available = [] {
+    uint64_t sum = 0;
+    for (const int index : {0, 1}) {
+      const auto device = TestDevice(index);
+      const CudaScope scope(*device);
+      size_t bytes = 0, total = 0;
+      device->driver().mem_get_info(&bytes, &total);
+      sum += bytes;
+    }
+    return sum;
+  };
+  const auto restart = [&](int times) {
+    for (int i = 0; i < times; ++i) Sender(site, source, true).Run(64 * kKib, 1);
+  };
+  restart(kFirst);
+  const uint64_t before = available();
+  restart(kRestarts);
+  const auto gone = static_cast<int64_t>(before - available());
+  std::printf("%s\n", fmt::format("{{\"name\":\"gpu.leak\",\"restarts\":{},\"value\":{},"
+                                  "\"unit\":\"bytes\"}}",
+                                  kRestarts, gone)
+                          .c_str());
+  std::fflush(stdout);
+}
+
+int Run(std::vector<std::string> sections) {
   std::string why;
   if (TestDriver(&why) == nullptr) {
     std::fprintf(stderr, "%s\n", why.c_str());
     return 77;
   }
+  if (sections.empty()) sections = {"latency", "sweep", "capped", "leak"};
   const auto device = TestDevice(0);
   const GpuBuffer source(device, kTargetBytes);
-  constexpr uint64_t kKib = 1024, kMib = 1024 * kKib;
-  constexpr uint64_t kChunks[] = {64 * kKib, 512 * kKib, kMib, 2 * kMib, 4 * kMib, 8 * kMib};
-  const auto write = [](uint64_t chunk, size_t outstanding) {
-    return [=](Sender& sender) { return sender.Run(chunk, outstanding); };
-  };
-  {
-    const double floor_us = CopyAndDoorbellUs(device, source, 64 * kKib);
-    std::printf("{\"name\":\"gpu.copy_and_doorbell_64k\",\"value\":%.2f,\"unit\":\"us\"}\n",
-                floor_us);
-    Pair pair(
-        {.target_bytes = kTargetBytes, .gb_per_s = 100'000, .move = false, .base_delay_ns = 0},
-        source);
-    pair.Measure("\"chunk\":65536,\"outstanding\":1,\"case\":\"no wire\"", write(64 * kKib, 1));
-  }
+  const std::vector<uint64_t> chunks = {64 * kKib, 512 * kKib, kMib, 2 * kMib, 4 * kMib, 8 * kMib};
   const std::vector<KvBatch> batches = *ReadBatches("");
-  struct Setting {
-    double gb_per_s;
-    uint64_t piece_bytes;
-  };
-  for (const Setting& setting :
-       {Setting{25, 8 * kMib}, Setting{50, 8 * kMib}, Setting{25, 512 * kKib}, Setting{25, kMib}}) {
-    Pair pair({.target_bytes = kTargetBytes,
-               .gb_per_s = setting.gb_per_s,
-               .move = false,
-               .max_piece_bytes = setting.piece_bytes},
-              source);
-    for (const uint64_t chunk : kChunks) {
-      for (const size_t outstanding : {size_t{1}, size_t{8}, kMaxOutstanding}) {
-        pair.Measure(fmt::format("\"chunk\":{},\"outstanding\":{}", chunk, outstanding),
-                     write(chunk, outstanding));
+  PrintLayout(source);
+  for (const std::string& section : sections) {
+    if (section == "latency") {
+      MeasureLatency(device, source);
+    } else if (section == "small") {
+      for (const double rate : {25, 50}) {
+        for (const char* copy : {"", "doorbell: CPU", "way: BATCH", "way: GATHER"}) {
+          Measure({rate, 8 * kMib, copy}, {64 * kKib}, {}, source);
+        }
       }
-    }
-    for (const KvBatch& batch : batches) {
-      pair.Measure(fmt::format("\"batch\":\"{}\",\"bytes\":{}", batch.name, batch.total),
-                   [&](Sender& sender) { return sender.Run(batch); });
+    } else if (section == "sweep") {
+      for (const double rate : {25, 50}) Measure({rate, 8 * kMib}, chunks, batches, source);
+    } else if (section == "capped") {
+      for (const uint64_t bytes : {512 * kKib, kMib}) Measure({25, bytes}, chunks, batches, source);
+    } else if (section == "leak") {
+      MeasureLeak(source);
+    } else {
+      std::fprintf(stderr, "no section '%s': latency, small, sweep, capped, leak\n",
+                   section.c_str());
+      return 2;
     }
   }
   return 0;
@@ -280,5 +362,5 @@ int Run() {
 int main(int argc, char** argv) {
   int status = railhop::RelayRoleMain(argc, argv);
   if (status < 0) status = railhop::GpuTestMain(argc, argv);
-  return status >= 0 ? status : railhop::Run();
+  return status >= 0 ? status : railhop::Run({argv + 1, argv + argc});
 }

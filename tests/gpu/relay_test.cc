@@ -237,6 +237,27 @@ TEST_F(RelayTest, ASenderIsRestarted) {
   }
 }
 
+// gpu_relay_bench does this a hundred times.
+TEST_F(RelayTest, G4RestartsLeaveNoMemoryOfTheGpuBehind) {
+  Make({.target_bytes = 8 << 20});
+  const auto device = TestDevice(0);
+  const auto restart_and_ask = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      sender_.reset();
+      MakeSender(true);
+      Submit({{0, 8 << 20}});
+      Finish();
+    }
+    const CudaScope scope(*device);
+    size_t available = 0, total = 0;
+    EXPECT_EQ(device->driver().mem_get_info(&available, &total), cuda::kSuccess);
+    return available;
+  };
+  // What the driver keeps from the first ones is not counted.
+  const size_t before = restart_and_ask(3);
+  EXPECT_EQ(restart_and_ask(5), before);
+}
+
 }  // namespace
 }  // namespace railhop
 

@@ -4,11 +4,15 @@
 #
 #   run.sh [--results FOLDER] [PHASE...]      no PHASE: all of them, in this order
 #
-#   machine      what this machine is                         seconds
-#   tests        gpu_copy_test, gpu_relay_test                2 minutes
-#   copy-bench   what a piece costs by each way               1 to 2 minutes
-#   relay-bench  relayed beside direct                        3 to 4 minutes
-#   sanitizers   compute-sanitizer over the gather tests      2 to 6 minutes
+#   machine      what this machine is                             seconds
+#   tests        gpu_copy_test, gpu_relay_test                    2 minutes
+#   demo         railhop demo, target memory on GPUs and host     1 to 2 minutes
+#   copy-bench   what a piece costs by each way                   1 to 2 minutes
+#   relay-bench  relayed beside direct                            3 to 4 minutes
+#   small        relayed 64 KiB by several ways to copy           2 minutes; only when asked for
+#   gemm-bench   what gathering takes from the host's kernels     10 seconds
+#   leak         GPU memory after 100 restarts                    1 to 3 minutes
+#   sanitizers   compute-sanitizer over the gather tests          2 to 6 minutes
 #
 # Figures are JSON lines in NAME.jsonl, written as they come; what else a part says is in NAME.txt.
 # Each part runs even where one before it failed; summary.txt says how each went, of all calls that
@@ -22,7 +26,7 @@ if [[ ${1:-} == --results ]]; then
   shift 2
 fi
 phases=("$@")
-((${#phases[@]})) || phases=(machine tests copy-bench relay-bench sanitizers)
+((${#phases[@]})) || phases=(machine tests demo copy-bench relay-bench gemm-bench leak sanitizers)
 mkdir -p "$results" || exit 2
 failed=""
 
@@ -70,7 +74,16 @@ for phase in "${phases[@]}"; do
       words relay_test 300 "$here/gpu_relay_test"
       ;;
     copy-bench) figures copy_bench 300 "$here/gpu_copy_bench" ;;
-    relay-bench) figures relay_bench 500 "$here/gpu_relay_bench" ;;
+    demo)
+      for memory in cuda host; do
+        words "demo_$memory" 240 "$here/railhop" demo --ranks 2 --staging cuda --duration 10 \
+          --target-memory "$memory" --json "$results/demo_$memory.jsonl"
+      done
+      ;;
+    relay-bench) figures relay_bench 500 "$here/gpu_relay_bench" latency sweep capped ;;
+    small) figures relay_small 240 "$here/gpu_relay_bench" latency small ;;
+    gemm-bench) figures gemm_bench 120 "$here/gpu_gemm_bench" ;;
+    leak) figures leak 400 "$here/gpu_relay_bench" leak ;;
     sanitizers) sanitizers ;;
     *)
       echo "run.sh: no phase '$phase' (the head of this script lists them)" >&2

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Draws what gpu_relay_bench and gpu_copy_bench printed.
+
+  plot_gpu.py RESULTS.jsonl... PICTURE.png
+
+Left: relayed / direct over the size of a write, a line per number of writes under way, for each NIC. Then the same
+for pieces of at most 512 KiB, 1 MiB and 8 MiB. Right: how long a piece takes until its doorbell shows, by
+each way to copy it. Sources are ready; rows with a fence are not drawn.
+"""
+
+import json
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display needed; must come before pyplot
+import matplotlib.pyplot as plt
+import matplotlib.ticker
+
+COLORS = {1: "#5b7aa6", 8: "#c08a2b", 32: "#2a7f62"}  # by writes under way
+DASHES = {25: "-", 50: "--"}  # by GB/s of the NIC
+CAPS = {512 << 10: ":", 1 << 20: "--", 8 << 20: "-"}  # by bytes of a piece
+WAYS = {"async": "#5b7aa6", "batch": "#c08a2b", "gather": "#2a7f62", "auto": "#333333"}
+
+
+def size(number):
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024 or unit == "MiB":
+            return f"{number:g} {unit}"
+        number /= 1024
+    return ""
+
+
+def lines_of(rows, key):
+    """The rows of writes that differ in nothing but their size, by key(row)."""
+    lines = {}
+    for row in rows:
+        lines.setdefault(key(row), []).append(row)
+    return {name: sorted(line, key=lambda row: row["chunk"]) for name, line in lines.items()}
+
+
+def draw_ratios(axes, lines, style, title):
+    for name, line in lines.items():
+        axes.plot([row["chunk"] for row in line], [row["value"] for row in line], marker="o",
+                  markersize=3, **style(name))
+    axes.axhline(1, color="#333333", linewidth=0.6)
+    axes.set_xscale("log", base=2)
+    chunks = sorted({row["chunk"] for line in lines.values() for row in line})
+    axes.set_xticks(chunks, [size(chunk) for chunk in chunks], rotation=45, fontsize=8)
+    axes.set_ylim(0, 1.1)
+    axes.set_ylabel("relayed / direct")
+    axes.set_title(title, fontsize=9)
+    if lines:
+        axes.legend(fontsize=7)
+
+
+def draw_nics(axes, rows):
+    full = [row for row in rows if row["piece_bytes"] == max(CAPS)]
+    draw_ratios(axes, lines_of(full, lambda row: (row["outstanding"], row["nic_gb_per_s"])),
+                lambda name: {"color": COLORS.get(name[0]), "linestyle": DASHES.get(name[1], ":"),
+                              "label": f"{name[0]} at a time, {name[1]:g} GB/s"},
+                "writes over one NIC")
+
+
+def draw_caps(axes, rows):
+    slow = [row for row in rows if row["nic_gb_per_s"] == min(DASHES) and row["outstanding"] > 1]
+    draw_ratios(axes, lines_of(slow, lambda row: (row["outstanding"], row["piece_bytes"])),
+                lambda name: {"color": COLORS.get(name[0]), "linestyle": CAPS.get(name[1], "-."),
+                              "label": f"{name[0]} at a time, pieces <= {size(name[1])}"},
+                f"by the largest piece, {min(DASHES)} GB/s")
+
+
+def draw_ways(axes, rows):
+    rows = [row for row in rows if row["doorbell"] == "stream_write" and row["way"] in WAYS]
+    shapes = sorted({(row["spans"], row["span_bytes"]) for row in rows},
+                    key=lambda shape: (shape[0], shape[1]))
+    for place, way in enumerate(WAYS):
+        seen = {(row["spans"], row["span_bytes"]): row["seen_us"] for row in rows
+                if row["way"] == way}
+        places = [shapes.index(shape) for shape in seen]
+        axes.plot(list(seen.values()), [at + 0.15 * (place - 1.5) for at in places], "o",
+                  markersize=4, color=WAYS[way], label="chosen by cost" if way == "auto" else way)
+    axes.set_yticks(range(len(shapes)), [f"{spans} x {size(length)}" for spans, length in shapes],
+                    fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:g}"))
+    axes.set_xlabel("microseconds until the doorbell shows")
+    axes.set_title("a piece by each way to copy it", fontsize=9)
+    if rows:
+        axes.legend(fontsize=7)
+
+
+def main(results, picture):
+    rows = []
+    for path in results:
+        with open(path, encoding="utf-8") as file:
+            rows += [json.loads(line) for line in file if line.strip()]
+    relay = [row for row in rows if row["name"] == "gpu.relay" and "case" not in row
+             and row["fence"] == "ready" and "chunk" in row and not row.get("copy")]
+    copies = [row for row in rows if row["name"] == "gpu.copy"]
+    if not relay and not copies:
+        sys.exit(f"{' '.join(results)}: neither gpu.relay nor gpu.copy")
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 6))
+    draw_nics(left, relay)
+    draw_caps(middle, relay)
+    draw_ways(right, copies)
+    for axes in (left, middle, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(picture, dpi=130)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    main(sys.argv[1:-1], sys.argv[-1])
