@@ -123,6 +123,11 @@ class DemoTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("3 ranks", done.stdout)
 
+    def test_on_gpus_a_demo_that_relays_nothing_fails_before_it_measures(self):
+        config = self.write("large.textproto", "pxn { min_relay_bytes: 1000000000 }")
+        done = self.run_demo("--staging", "cuda", "--config", config, env=self.fake_gpus())
+        self.assert_fails_saying(done, "nothing was relayed", "small batch")
+
     def test_without_a_gpu_it_says_what_is_missing_and_what_to_do(self):
         done = self.run_demo("--staging", "cuda", env={"CUDA_VISIBLE_DEVICES": ""})
         self.assert_fails_saying(done, "--staging cuda needs a GPU", "CUDA", "leave the option out")

@@ -3,8 +3,9 @@
 //   gpu_gemm_bench [--driver=LIBRARY]
 //
 // A matrix product of floats keeps the first GPU busy, alone and while another thread has pieces of
-// 1024 x 2 KiB gathered into the arena of another process, 18 under way, by at most so many blocks.
-// The two take turns; value: median of the pairs, time with gathers / time alone.
+// 1024 x 2 KiB gathered into the arena of another process, 18 under way, by at most so many blocks,
+// on a stream of the priority that streams have and of the highest: a gather waits for
+// multiprocessors. The two take turns; value: median of the pairs, time with gathers / time alone.
 
 #include <fmt/format.h>
 
@@ -96,7 +97,7 @@ class Gemm {
 class Gatherer {
  public:
   Gatherer(const std::shared_ptr<const CudaDevice>& device, std::byte* source, std::byte* arena,
-           uint32_t blocks)
+           uint32_t blocks, int priority)
       : words_(device, true), arena_(arena) {
     CopyCosts costs;
     for (CopyWayCost& cost : costs) cost.available = true;
@@ -104,6 +105,7 @@ class Gatherer {
                                                   .queue_depth = kSlotsPerLane,
                                                   .way = CopyWay::kGather,
                                                   .costs = costs,
+                                                  .priority = priority,
                                                   .gather_max_blocks = blocks});
     if (!engine.ok()) Die(std::string(engine.status().message()));
     engine_ = *std::move(engine);
@@ -164,6 +166,27 @@ class Gatherer {
   std::thread thread_;
 };
 
+// `what`: members that name the row.
+void Measure(Gemm& gemm, Gatherer& gatherer, const std::string& what) {
+  std::vector<double> ratios, alone, beside, rates;
+  for (int i = 0; i < kPairs; ++i) {
+    alone.push_back(gemm.Milliseconds());
+    gatherer.Start();
+    const uint64_t bytes = gatherer.bytes();
+    beside.push_back(gemm.Milliseconds());
+    rates.push_back(static_cast<double>(gatherer.bytes() - bytes) / beside.back() / 1e6);
+    gatherer.Stop();
+    ratios.push_back(beside.back() / alone.back());
+  }
+  std::printf("%s\n",
+              fmt::format("{{\"name\":\"gpu.gemm\",{},\"value\":{:.4f},\"unit\":\"ratio\","
+                          "\"alone_ms\":{:.3f},\"beside_ms\":{:.3f},"
+                          "\"gathered_gb_per_s\":{:.2f}}}",
+                          what, Median(ratios), Median(alone), Median(beside), Median(rates))
+                  .c_str());
+  std::fflush(stdout);
+}
+
 int Run() {
   std::string why;
   if (TestDriver(&why) == nullptr) {
@@ -180,26 +203,15 @@ int Run() {
   if (!arena.ok()) Die(std::string(arena.status().message()));
   const GpuBuffer source(device, 2 * kSpans * kSpanBytes);
   Gemm gemm(device);
-  gemm.Milliseconds();  // warms up
-  for (const uint32_t blocks : {4, 8, 16, 32, 64, 128}) {
-    Gatherer gatherer(device, source.data(), (*arena)->base(), blocks);
-    std::vector<double> ratios, alone, beside, rates;
-    for (int i = 0; i < kPairs; ++i) {
-      alone.push_back(gemm.Milliseconds());
-      gatherer.Start();
-      const uint64_t bytes = gatherer.bytes();
-      beside.push_back(gemm.Milliseconds());
-      rates.push_back(static_cast<double>(gatherer.bytes() - bytes) / beside.back() / 1e6);
-      gatherer.Stop();
-      ratios.push_back(beside.back() / alone.back());
+  gemm.Milliseconds();            // warms up
+  constexpr int kHighest = -100;  // beyond the range: its end
+  for (const int priority : {0, kHighest}) {
+    for (const uint32_t blocks : {4, 8, 16, 32, 64, 128}) {
+      Gatherer gatherer(device, source.data(), (*arena)->base(), blocks, priority);
+      Measure(gemm, gatherer,
+              fmt::format("\"gather_max_blocks\":{},\"priority\":\"{}\"", blocks,
+                          priority == 0 ? "usual" : "highest"));
     }
-    std::printf("%s\n",
-                fmt::format("{{\"name\":\"gpu.gemm\",\"gather_max_blocks\":{},\"value\":{:.4f},"
-                            "\"unit\":\"ratio\",\"alone_ms\":{:.3f},\"beside_ms\":{:.3f},"
-                            "\"gathered_gb_per_s\":{:.2f}}}",
-                            blocks, Median(ratios), Median(alone), Median(beside), Median(rates))
-                    .c_str());
-    std::fflush(stdout);
   }
   return 0;
 }

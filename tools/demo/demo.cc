@@ -129,6 +129,7 @@ class Demo {
   // of a GPU.
   absl::Status CheckOnce() {
     if (absl::Status status = RunRound(0); !status.ok()) return status;
+    if (absl::Status relayed = CheckRelayed(); !relayed.ok()) return relayed;
     if (absl::Status status = StopRanks(); !status.ok()) return status;
     for (DemoKind& kind : report_.kinds) {
       kind.relayed.clear();
@@ -316,9 +317,6 @@ class Demo {
   }
 
   absl::Status Finish() {
-    absl::StatusOr<std::vector<json>> stats = AskAll({{"command", "stats"}}, kReply);
-    if (!stats.ok()) return stats.status();
-    report_.rank_stats = *std::move(stats);
     if (absl::Status relayed = CheckRelayed(); !relayed.ok()) return relayed;
     progress_.Show("stopping ...");
     absl::Status status = StopRanks();
@@ -334,7 +332,10 @@ class Demo {
   }
 
   // A demo of relaying that relayed nothing has failed, whatever else went well.
-  absl::Status CheckRelayed() const {
+  absl::Status CheckRelayed() {
+    absl::StatusOr<std::vector<json>> asked = AskAll({{"command", "stats"}}, kReply);
+    if (!asked.ok()) return asked.status();
+    report_.rank_stats = *std::move(asked);
     std::string reasons;
     for (const json& stats : report_.rank_stats) {
       if (stats["bytes_relayed"] != 0) return absl::OkStatus();
