@@ -34,12 +34,15 @@ void PieceContent::Append(const Span& span) {
 
 namespace {
 
+// Of all there is: the others are being sent and answered meanwhile.
+uint64_t Third(const PieceLoad& load) {
+  return (load.waiting + load.under_way) / 3;
+}
+
 // Whether a piece beside others that are being copied would do more than queue.
 bool IsWorthCopying(const PieceLoad& load, const JobSizes& sizes) {
   if (sizes.at_once == 0 || load.copying == 0) return true;
-  // A quarter: the others are being copied, sent and answered.
-  return load.copying < sizes.at_once &&
-         load.waiting >= std::min(sizes.beside, (load.waiting + load.under_way) / 4);
+  return load.copying < sizes.at_once && load.waiting >= std::min(sizes.beside, Third(load));
 }
 
 }  // namespace
@@ -51,9 +54,8 @@ uint64_t PieceTarget(const PieceLoad& load, const JobSizes& sizes, uint64_t max_
   // A quarter of what the relay has: the copy is over before it is sent.
   const uint64_t grown = std::max(share, load.at_relay / 4);
   if (sizes.at_once != 0 && load.under_way != 0 && load.waiting < sizes.idle) {
-    const uint64_t third = (load.waiting + load.under_way) / 3;
     const uint64_t part =
-        std::clamp(third - third % sizes.beside, sizes.beside, std::max(sizes.beside, sizes.idle));
+        std::clamp(Third(load) - Third(load) % sizes.beside, sizes.beside, sizes.idle);
     return std::min({load.waiting, std::max(part, grown), max_piece_bytes});
   }
   const uint64_t target = std::clamp(grown, std::min(sizes.idle, max_piece_bytes), max_piece_bytes);

@@ -46,7 +46,7 @@ struct JobSizes {
   // Of an engine that works on several jobs of a stream at a time. It wants no more than so many: a
   // further one would only queue there, and carries more if it is cut later. 0: any number.
   uint32_t at_once = 0;
-  // With at_once: a job beside others is worth so much at least.
+  // With at_once, and not above `idle`: a job beside others is worth so much at least.
   uint64_t beside = 0;
 };
 

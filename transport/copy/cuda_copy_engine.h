@@ -68,10 +68,10 @@ class CudaCopyEngine : public CopyEngine {
 
   uint32_t stream_count() const override { return static_cast<uint32_t>(streams_.size()); }
   // What a piece costs besides is some 5 us one after the other, while the fastest NICs send 256
-  // KiB; its doorbell shows 8 us after the first call, of which the first half is ours: with three
+  // KiB. Its doorbell shows 8 us after the first call, of which the first half is ours: with two
   // under way neither side waits for the other (docs/actors.md, "Pieces").
   JobSizes job_sizes() const override {
-    return {.idle = 512 * 1024, .backlog = 1024 * 1024, .at_once = 3, .beside = 128 * 1024};
+    return {.idle = 512 * 1024, .backlog = 1024 * 1024, .at_once = 2, .beside = 256 * 1024};
   }
   void Reset(uint32_t stream) override;
   bool DeviceRings(uint32_t stream) const override {
