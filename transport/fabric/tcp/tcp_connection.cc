@@ -351,6 +351,8 @@ void TcpConnection::EndPart() {
   answer_bytes_ = 0;
   do {
     const TcpPart& part = At(done_);
+    unread_ = AnswerBytes(part) == 0;
+    if (unread_) owner_.PartExposed(part.sequence);
     backlog_ -= part.length + kPartCost;
     ++done_;
     owner_.PartDone(part.sequence);
@@ -375,9 +377,11 @@ void TcpConnection::Fail(FabricStatus status) {
 // so that a target that hangs up on each connection is not asked for ever.
 void TcpConnection::Lost(int error, uint64_t now) {
   if (state_ == State::kFinishing) {
-    unconfirmed_ = !HungUp(error);
+    unconfirmed_ = unconfirmed_ || !HungUp(error);
     return Close(State::kEnded);
   }
+  unconfirmed_ = unconfirmed_ || (unread_ && !HungUp(error));
+  unread_ = false;
   if (done_ == queued_) {
     return Close(greeting_ == TcpOperation::kDrain ? State::kEnded : State::kClosed);
   }
@@ -387,7 +391,7 @@ void TcpConnection::Lost(int error, uint64_t now) {
   }
   const uint64_t sequence = At(done_).sequence;
   const bool hung_up = HungUp(error);
-  unconfirmed_ = !hung_up && ExposeWrites();
+  unconfirmed_ = unconfirmed_ || (!hung_up && ExposeWrites());
   Close(State::kEnded);
   const bool may_refuse = hung_up && !peer_.acknowledged;
   owner_.PartFailed(sequence, may_refuse ? FabricStatus::kHungUp : FabricStatus::kTransport);
@@ -396,15 +400,15 @@ void TcpConnection::Lost(int error, uint64_t now) {
 void TcpConnection::Expire(uint64_t now) {
   if (state_ == State::kConnecting) return ConnectFailed(ETIMEDOUT, now);
   if (state_ == State::kFinishing || done_ == queued_) {
-    unconfirmed_ = state_ == State::kFinishing;
+    unconfirmed_ = unconfirmed_ || state_ == State::kFinishing;
     return Close(State::kEnded);
   }
   owner_.PartFailed(At(done_).sequence, FabricStatus::kTransport);
 }
 
-// Whether bytes of a write that is given up are on their way.
+// Whether bytes of a write are on their way that the target may read yet.
 bool TcpConnection::ExposeWrites() {
-  bool any = false;
+  bool any = unread_;
   if (state_ != State::kOpen) return any;
   for (uint64_t position = done_; position != queued_; ++position) {
     const bool begun = position < sent_ || (position == sent_ && sent_bytes_ != 0);
@@ -420,7 +424,7 @@ bool TcpConnection::ExposeWrites() {
 void TcpConnection::Finish(uint64_t now) {
   const bool exposed = ExposeWrites();
   if (!exposed || peer_.drains) {
-    unconfirmed_ = exposed;
+    unconfirmed_ = unconfirmed_ || exposed;
     return Close(State::kEnded);
   }
   shutdown(fd_.get(), SHUT_WR);

@@ -12,7 +12,8 @@
 //
 // Ending. Cut(limit) says that the endpoint failed at a request: parts from there on are given up,
 // those before still run to their end. A connection that then has none left ends. If it has sent
-// bytes of a write that was not answered, these may still land at the target, so:
+// bytes of a write that was not answered, those of version 1 included, which are done once they are
+// sent, these may still land at the target, so:
 //   the target hung up, reset it or
 //   sent the code of a refusal          it reads no more: nothing can land
 //   a Railhop target                    unconfirmed(): the endpoint sends a drain request
@@ -54,7 +55,8 @@ class TcpConnection {
     // The oldest part not done failed: parts of that request and later ones are lost. The owner
     // cuts all its connections.
     virtual void PartFailed(uint64_t sequence, FabricStatus status) = 0;
-    // Given up after some of its bytes were sent, and whether they can land is not known.
+    // Some of its bytes were sent, and whether they can land is not known: it is given up, or done
+    // without an answer.
     virtual void PartExposed(uint64_t sequence) = 0;
 
    protected:
@@ -148,6 +150,7 @@ class TcpConnection {
   bool ending_ = false;       // an event has told of an end, to be read until it is met
   bool send_failed_ = false;  // what can still be read tells why
   bool hung_up_ = false;      // it refused, and by the protocol reads no more
+  bool unread_ = false;       // the last part done was not answered: the target may read it yet
   bool unconfirmed_ = false;
   bool refused_ = false;         // by all addresses tried so far
   bool used_ = false;            // since it was connected: a part was sent
