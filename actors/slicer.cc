@@ -34,15 +34,15 @@ void PieceContent::Append(const Span& span) {
 
 namespace {
 
-// Of all there is: the others are being sent and answered meanwhile.
-uint64_t Third(const PieceLoad& load) {
-  return (load.waiting + load.under_way) / 3;
+// Of all there is: the others are being copied, sent and answered meanwhile.
+uint64_t Quarter(const PieceLoad& load) {
+  return (load.waiting + load.under_way) / 4;
 }
 
 // Whether a piece beside others that are being copied would do more than queue.
 bool IsWorthCopying(const PieceLoad& load, const JobSizes& sizes) {
   if (sizes.at_once == 0 || load.copying == 0) return true;
-  return load.copying < sizes.at_once && load.waiting >= std::min(sizes.beside, Third(load));
+  return load.copying < sizes.at_once && load.waiting >= std::min(sizes.beside, Quarter(load));
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ uint64_t PieceTarget(const PieceLoad& load, const JobSizes& sizes, uint64_t max_
   const uint64_t grown = std::max(share, load.at_relay / 4);
   if (sizes.at_once != 0 && load.under_way != 0 && load.waiting < sizes.idle) {
     const uint64_t part =
-        std::clamp(Third(load) - Third(load) % sizes.beside, sizes.beside, sizes.idle);
+        std::clamp(Quarter(load) - Quarter(load) % sizes.beside, sizes.beside, sizes.idle);
     return std::min({load.waiting, std::max(part, grown), max_piece_bytes});
   }
   const uint64_t target = std::clamp(grown, std::min(sizes.idle, max_piece_bytes), max_piece_bytes);

@@ -5,7 +5,7 @@
 
 Left: relayed / direct over the size of a write, a line per number of writes under way, for each NIC. Then the same
 for pieces of at most 512 KiB, 1 MiB and 8 MiB. Right: how long a piece takes until its doorbell shows, by
-each way to copy it. Sources are ready; rows with a fence are not drawn.
+each way to copy it. Only what the results have is drawn; sources are ready, rows with a fence are left out.
 """
 
 import json
@@ -50,28 +50,24 @@ def draw_ratios(axes, lines, style, title):
     axes.set_ylim(0, 1.1)
     axes.set_ylabel("relayed / direct")
     axes.set_title(title, fontsize=9)
-    if lines:
-        axes.legend(fontsize=7)
+    axes.legend(fontsize=7)
 
 
 def draw_nics(axes, rows):
-    full = [row for row in rows if row["piece_bytes"] == max(CAPS)]
-    draw_ratios(axes, lines_of(full, lambda row: (row["outstanding"], row["nic_gb_per_s"])),
+    draw_ratios(axes, lines_of(rows, lambda row: (row["outstanding"], row["nic_gb_per_s"])),
                 lambda name: {"color": COLORS.get(name[0]), "linestyle": DASHES.get(name[1], ":"),
                               "label": f"{name[0]} at a time, {name[1]:g} GB/s"},
                 "writes over one NIC")
 
 
 def draw_caps(axes, rows):
-    slow = [row for row in rows if row["nic_gb_per_s"] == min(DASHES) and row["outstanding"] > 1]
-    draw_ratios(axes, lines_of(slow, lambda row: (row["outstanding"], row["piece_bytes"])),
+    draw_ratios(axes, lines_of(rows, lambda row: (row["outstanding"], row["piece_bytes"])),
                 lambda name: {"color": COLORS.get(name[0]), "linestyle": CAPS.get(name[1], "-."),
                               "label": f"{name[0]} at a time, pieces <= {size(name[1])}"},
                 f"by the largest piece, {min(DASHES)} GB/s")
 
 
 def draw_ways(axes, rows):
-    rows = [row for row in rows if row["doorbell"] == "stream_write" and row["way"] in WAYS]
     shapes = sorted({(row["spans"], row["span_bytes"]) for row in rows},
                     key=lambda shape: (shape[0], shape[1]))
     for place, way in enumerate(WAYS):
@@ -87,8 +83,7 @@ def draw_ways(axes, rows):
     axes.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:g}"))
     axes.set_xlabel("microseconds until the doorbell shows")
     axes.set_title("a piece by each way to copy it", fontsize=9)
-    if rows:
-        axes.legend(fontsize=7)
+    axes.legend(fontsize=7)
 
 
 def main(results, picture):
@@ -98,14 +93,19 @@ def main(results, picture):
             rows += [json.loads(line) for line in file if line.strip()]
     relay = [row for row in rows if row["name"] == "gpu.relay" and "case" not in row
              and row["fence"] == "ready" and "chunk" in row and not row.get("copy")]
-    copies = [row for row in rows if row["name"] == "gpu.copy"]
-    if not relay and not copies:
+    panels = [
+        (draw_nics, [row for row in relay if row["piece_bytes"] == max(CAPS)]),
+        (draw_caps, [row for row in relay if row["nic_gb_per_s"] == min(DASHES)
+                     and row["outstanding"] > 1]),
+        (draw_ways, [row for row in rows if row["name"] == "gpu.copy" and row["way"] in WAYS
+                     and row["doorbell"] == "stream_write"]),
+    ]
+    panels = [(draw, found) for draw, found in panels if found]
+    if not panels:
         sys.exit(f"{' '.join(results)}: neither gpu.relay nor gpu.copy")
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 6))
-    draw_nics(left, relay)
-    draw_caps(middle, relay)
-    draw_ways(right, copies)
-    for axes in (left, middle, right):
+    figure, places = plt.subplots(1, len(panels), figsize=(5.7 * len(panels), 6), squeeze=False)
+    for axes, (draw, found) in zip(places[0], panels):
+        draw(axes, found)
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(picture, dpi=130)

@@ -113,7 +113,7 @@ TEST_F(SlicerTest, WhatWouldBeLeftOfAQueueIsWorthAPieceOrGoesAlong) {
 }
 
 // An engine that has several jobs of a stream under way.
-constexpr JobSizes kDevice{.idle = 512 * kKiB, .backlog = kMiB, .at_once = 2, .beside = 256 * kKiB};
+constexpr JobSizes kDevice{.idle = 512 * kKiB, .backlog = kMiB, .at_once = 2, .beside = 128 * kKiB};
 
 TEST_F(SlicerTest, BesidePiecesThatAreBeingCopiedSmallOnesGather) {
   const auto target = [](uint64_t waiting, uint64_t under_way, uint32_t copying) {
@@ -123,24 +123,23 @@ TEST_F(SlicerTest, BesidePiecesThatAreBeingCopiedSmallOnesGather) {
   // The first one goes at once, and so does one whose copy is the only one.
   EXPECT_EQ(target(1, 0, 0), 1U);
   EXPECT_EQ(target(64 * kKiB, 448 * kKiB, 0), 64 * kKiB);
-  EXPECT_EQ(target(64 * kKiB, 960 * kKiB, 1), 0U);
-  EXPECT_EQ(target(255 * kKiB, 769 * kKiB, 1), 0U);
-  EXPECT_EQ(target(256 * kKiB, 768 * kKiB, 1), 256 * kKiB);
+  EXPECT_EQ(target(64 * kKiB, 448 * kKiB, 1), 0U);
+  EXPECT_EQ(target(127 * kKiB, 385 * kKiB, 1), 0U);
+  EXPECT_EQ(target(128 * kKiB, 384 * kKiB, 1), 128 * kKiB);
+  EXPECT_EQ(target(128 * kKiB, 8 * kMiB, 1), 128 * kKiB);
   EXPECT_EQ(target(8 * kMiB, 384 * kKiB, 2), 0U);
-  // Of what is little in all, a third is as much as can be had.
-  EXPECT_EQ(target(192 * kKiB, 320 * kKiB, 1), 192 * kKiB);
-  EXPECT_EQ(target(128 * kKiB, 384 * kKiB, 1), 0U);
-  EXPECT_EQ(target(64 * kKiB, 128 * kKiB, 1), 64 * kKiB);
-  EXPECT_EQ(target(63 * kKiB, 129 * kKiB, 1), 0U);
+  // Of what is little in all, a quarter is as much as can be had.
+  EXPECT_EQ(target(64 * kKiB, 192 * kKiB, 1), 64 * kKiB);
+  EXPECT_EQ(target(63 * kKiB, 193 * kKiB, 1), 0U);
 }
 
-TEST_F(SlicerTest, BesideOthersAPieceIsAThirdOfAllThereIs) {
+TEST_F(SlicerTest, BesideOthersAPieceIsAQuarterOfAllThereIs) {
   const auto target = [](uint64_t waiting, uint64_t under_way) {
     return PieceTarget({.waiting = waiting, .under_way = under_way, .copying = 1}, kDevice, kMax);
   };
-  EXPECT_EQ(target(320 * kKiB, 192 * kKiB), 256 * kKiB);
+  EXPECT_EQ(target(320 * kKiB, 192 * kKiB), 128 * kKiB);
   EXPECT_EQ(target(448 * kKiB, 576 * kKiB), 256 * kKiB);
-  EXPECT_EQ(target(448 * kKiB, 1088 * kKiB), 448 * kKiB);
+  EXPECT_EQ(target(448 * kKiB, 1088 * kKiB), 384 * kKiB);
   EXPECT_EQ(target(448 * kKiB, 8 * kMiB), 448 * kKiB);
   // Where much waits, or nothing is under way, a piece is as large as ever.
   EXPECT_EQ(target(512 * kKiB, 512 * kKiB), 512 * kKiB);

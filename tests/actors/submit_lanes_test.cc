@@ -80,7 +80,7 @@ class DeviceCopyTest : public LaneTest {
   DeviceCopyTest()
       : LaneTest(SenderHarness::Setup{
             .job_sizes = {
-                .idle = 512 * kKiB, .backlog = kMiB, .at_once = 2, .beside = 256 * kKiB}}) {
+                .idle = 512 * kKiB, .backlog = kMiB, .at_once = 2, .beside = 128 * kKiB}}) {
     sender_.OpenLane(0);
   }
   BatchId SubmitOne(SegmentId target = 1) {
@@ -105,12 +105,12 @@ class DeviceCopyTest : public LaneTest {
 
 TEST_F(DeviceCopyTest, RequestsThatComeOneByOneGatherWhilePiecesAreCopied) {
   for (int i = 0; i < 8; ++i) SubmitOne();
-  // Each was a third of all there was by then, at least.
+  // Each was a quarter of all there was by then, at least.
   EXPECT_EQ(Lengths(), std::vector<uint64_t>(2, kRequest));
   // What waits goes on when a copy is over.
   FinishCopy(0);
   EXPECT_EQ(sender_.copies.size(), 2U);
-  EXPECT_EQ(sender_.copies.back().content->length, 4 * kRequest);
+  EXPECT_EQ(sender_.copies.back().content->length, 2 * kRequest);
   sender_.RunToEnd();
 }
 

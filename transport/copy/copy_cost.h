@@ -36,21 +36,20 @@ struct CopyWayCost {
 
 using CopyCosts = std::array<CopyWayCost, kCopyWays>;  // by CopyWay
 
-// A single copy pays least for its first span, which a measurement within one GPU does not show:
-// to a peer, one or two single copies arrive sooner than a batch or a kernel that seemed a little
-// cheaper. So the others must be cheaper by so much before they are used.
+// A measurement within one GPU does not show what a kernel pays for writing to a peer, some 2 us:
+// it must seem so much cheaper than copies before it is used.
 inline constexpr double kWorthwhile = 0.85;
 
-// Of the available ways; kAsync always is.
+// Of the available ways; kAsync always is. One span is never a batch, which could win nothing.
 inline CopyWay CheapestWay(const CopyCosts& costs, size_t spans, uint64_t bytes) {
+  const auto cost = [&](CopyWay way) { return costs[static_cast<size_t>(way)].Of(spans, bytes); };
+  const auto available = [&](CopyWay way) { return costs[static_cast<size_t>(way)].available; };
   CopyWay best = CopyWay::kAsync;
-  double lowest = costs[0].Of(spans, bytes) * kWorthwhile;
-  for (size_t i = 1; i < kCopyWays; ++i) {
-    const double cost = costs[i].Of(spans, bytes);
-    if (costs[i].available && cost < lowest) {
-      lowest = cost;
-      best = static_cast<CopyWay>(i);
-    }
+  if (spans > 1 && available(CopyWay::kBatch) && cost(CopyWay::kBatch) < cost(best)) {
+    best = CopyWay::kBatch;
+  }
+  if (available(CopyWay::kGather) && cost(CopyWay::kGather) < kWorthwhile * cost(best)) {
+    best = CopyWay::kGather;
   }
   return best;
 }

@@ -71,7 +71,7 @@ class CudaCopyEngine : public CopyEngine {
   // KiB. Its doorbell shows 8 us after the first call, of which the first half is ours: with two
   // under way neither side waits for the other (docs/actors.md, "Pieces").
   JobSizes job_sizes() const override {
-    return {.idle = 512 * 1024, .backlog = 1024 * 1024, .at_once = 2, .beside = 256 * 1024};
+    return {.idle = 512 * 1024, .backlog = 1024 * 1024, .at_once = 2, .beside = 128 * 1024};
   }
   void Reset(uint32_t stream) override;
   bool DeviceRings(uint32_t stream) const override {
