@@ -44,6 +44,7 @@ class Subject {
       : engine_(*CudaCopyEngine::Create(device, options)), words_(device, true) {}
 
   CudaDoorbell doorbell() const { return engine_->doorbell(); }
+  const CopyCosts& costs() const { return engine_->costs(); }
 
   void Issue(std::span<const CopySpan> spans, std::byte* destination) {
     ++sequence_;
@@ -121,6 +122,19 @@ void Measure(Subject& subject, const char* way, std::byte* source, std::byte* ar
   std::fflush(stdout);
 }
 
+// What the start-up calibration found, within one GPU.
+void PrintCalibration(const CopyCosts& costs) {
+  for (size_t way = 0; way < kCopyWays; ++way) {
+    const CopyWayCost& cost = costs[way];
+    std::printf("%s\n",
+                fmt::format("{{\"name\":\"gpu.calibration\",\"way\":\"{}\",\"value\":{:.0f},"
+                            "\"per_span\":{:.0f},\"per_mib\":{:.0f},\"unit\":\"ns\"}}",
+                            CopyWayName(static_cast<CopyWay>(way)), cost.fixed, cost.per_span,
+                            cost.per_byte * (1 << 20))
+                    .c_str());
+  }
+}
+
 int Run() {
   std::string why;
   if (TestDriver(&why) == nullptr) {
@@ -166,6 +180,7 @@ int Run() {
   }
   // As it runs by default: calibrated.
   Subject subject(device, {.streams = 1, .queue_depth = kSlotsPerLane});
+  PrintCalibration(subject.costs());
   for (const Shape& shape : kShapes) {
     Measure(subject, "auto", source.data(), (*arena)->base(), shape.spans, shape.bytes);
   }

@@ -195,7 +195,9 @@ absl::Status CudaCopyEngine::LoadKernels() {
 }
 
 // Three kinds of jobs tell the costs of a way: few small spans, many small ones, and a large one.
-// Within the device, though the pieces will go to another: what differs by way is the issue.
+// Within the device, though the pieces will go to another, whose memory is not known yet. There a
+// command per span takes 3.5 us, while to a peer it takes no longer than its issue (measured:
+// docs/results/gpu-h200.md); so of commands the issue is what is timed.
 absl::Status CudaCopyEngine::Calibrate() {
   constexpr uint64_t kSmall = 512, kLarge = 4 << 20;
   cuda::DevicePointer memory = 0;  // source, then destination
@@ -223,16 +225,18 @@ absl::Status CudaCopyEngine::Calibrate() {
       if (!costs_[i].available) continue;
       const auto time = [&](std::span<const CopySpan> spans) {
         job.spans = spans;
-        absl::StatusOr<double> ns = Time(static_cast<CopyWay>(i), job);
+        absl::StatusOr<JobTime> ns = Time(static_cast<CopyWay>(i), job);
         if (status.ok()) status = ns.status();
-        return ns.value_or(0);
+        return ns.value_or(JobTime{});
       };
-      const double one = time({small.data(), 1});
-      const double lots = time({small.data(), many[i]});
-      const double big = time({&large, 1});
-      costs_[i].per_span = std::max(0.0, (lots - one) / static_cast<double>(many[i] - 1));
-      costs_[i].per_byte = std::max(0.0, (big - one) / static_cast<double>(kLarge - kSmall));
-      costs_[i].fixed = std::max(0.0, one - costs_[i].per_span);
+      const JobTime one = time({small.data(), 1});
+      const JobTime lots = time({small.data(), many[i]});
+      const JobTime big = time({&large, 1});
+      const double more = costs_[i].overlaps ? lots.issued - one.issued : lots.seen - one.seen;
+      costs_[i].per_span = std::max(0.0, more / static_cast<double>(many[i] - 1));
+      costs_[i].per_byte =
+          std::max(0.0, (big.seen - one.seen) / static_cast<double>(kLarge - kSmall));
+      costs_[i].fixed = std::max(0.0, one.seen - costs_[i].per_span);
     }
     Reset(0);
   }
@@ -241,16 +245,21 @@ absl::Status CudaCopyEngine::Calibrate() {
   return status;
 }
 
-// Median of a few, in nanoseconds.
-absl::StatusOr<double> CudaCopyEngine::Time(CopyWay way, const CopyJob& job) {
+// Medians of a few.
+absl::StatusOr<CudaCopyEngine::JobTime> CudaCopyEngine::Time(CopyWay way, const CopyJob& job) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds kDeadline{5};
-  std::array<double, 7> times;
-  for (size_t i = 0; i <= times.size(); ++i) {
+  constexpr size_t kTimes = 7;
+  std::array<double, kTimes> issued, seen;
+  for (size_t i = 0; i <= kTimes; ++i) {
     CopyJob next = job;
     next.sequence = *job.doorbell + 1;
     const Clock::time_point start = Clock::now();
+    const auto passed = [start] {
+      return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+    };
     IssueAs(way, next);
+    const double issue = passed();
     CopyDone done;
     while (Reap({&done, 1}) == 0) {
       LookAtAll();
@@ -263,12 +272,13 @@ absl::StatusOr<double> CudaCopyEngine::Time(CopyWay way, const CopyJob& job) {
       return absl::InternalError(fmt::format("GPU {} cannot copy by {}: {}", device_->pci(),
                                              CopyWayName(way), device_error_));
     }
-    // The first one warms up.
-    if (i != 0)
-      times[i - 1] = std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+    if (i == 0) continue;  // warms up
+    issued[i - 1] = issue;
+    seen[i - 1] = passed();
   }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  std::sort(issued.begin(), issued.end());
+  std::sort(seen.begin(), seen.end());
+  return JobTime{issued[kTimes / 2], seen[kTimes / 2]};
 }
 
 CudaCopyEngine::~CudaCopyEngine() {

@@ -113,7 +113,11 @@ class CudaCopyEngine : public CopyEngine {
   absl::Status SetUp(const CudaCopyOptions& options);
   absl::Status LoadKernels();
   absl::Status Calibrate();
-  absl::StatusOr<double> Time(CopyWay way, const CopyJob& job);
+  struct JobTime {  // nanoseconds
+    double issued = 0;
+    double seen = 0;
+  };
+  absl::StatusOr<JobTime> Time(CopyWay way, const CopyJob& job);
 
   // Start and Progress in a thread where the device is current.
   void IssueAs(CopyWay way, const CopyJob& copy);
