@@ -5,7 +5,7 @@
 // each subject moves the same requests over a NIC that moves bytes, and they are checked.
 //   pump1: one thread, four steps in order, one slot per lane per sweep, sleeps 50 us when idle
 //   null: no byte is copied; what is left is the control path
-//   quiet: without histograms
+//   quiet: without histograms; untraced: without the stage times of pieces
 //   pump2: sender and relay on threads of their own, batched polling, spins all the time
 #include <cstdlib>
 #include <iostream>
@@ -45,6 +45,7 @@ struct Kind {
   PipelineSides sides;
   bool copies = true;
   bool histograms = true;
+  bool pieces = true;
 };
 
 class PipelineBench {
@@ -61,6 +62,7 @@ class PipelineBench {
               {"pump2", PumpSides(PumpKind::kTwoThreads)},
               {"actors-null", ActorSides(), false},
               {"actors-null-quiet", ActorSides(), false, false},
+              {"actors-null-untraced", ActorSides(), false, true, false},
               {"pump2-null", PumpSides(PumpKind::kTwoThreads), false}};
   }
 
@@ -78,6 +80,7 @@ class PipelineBench {
     Rate("pipeline.rate_64k", "actors", "pump2", ">= 1.0");
     Rate("pipeline.rate_64k_pump1", "actors", "pump1", "");
     Rate("trace.histograms", "actors-null", "actors-null-quiet", ">= 0.98");
+    Rate("trace.pieces", "actors-null", "actors-null-untraced", "");
     subjects_.clear();
   }
 
@@ -89,7 +92,8 @@ class PipelineBench {
             .cores = bench_.cores(),
             .copies = kind.copies,
             .move = move,
-            .histograms = kind.histograms};
+            .histograms = kind.histograms,
+            .pieces = kind.pieces};
   }
 
   void CheckBytes(const Kind& kind) {

@@ -31,8 +31,9 @@ std::string ConfigText(const PipelineSite& site, const char* nic, int core) {
       "}}\n"
       "placement {{ actor: RELAY_POST reactor: \"data\" }}\n"
       "placement {{ actor: CQ_POLL reactor: \"data\" }}\n"
-      "tracing {{ histograms: {5} }}\n",
-      site.name, nic, site.directory, site.move ? "MOVE" : "MODEL", core, site.histograms);
+      "tracing {{ histograms: {5} pieces: {6} }}\n",
+      site.name, nic, site.directory, site.move ? "MOVE" : "MODEL", core, site.histograms,
+      site.pieces);
 }
 
 absl::StatusOr<std::unique_ptr<ActorGraph>> MakeGraph(const PipelineSite& site, const char* nic,

@@ -30,6 +30,7 @@ struct PipelineSite {
   bool copies = true;     // false: doorbells ring, and no byte is copied
   bool move = false;      // the NIC moves bytes; else it only keeps the clock
   bool histograms = true;
+  bool pieces = true;  // stage times of pieces, sampled as by default
 };
 
 // The part of a subject that lives in a process.
