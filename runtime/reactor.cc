@@ -270,6 +270,9 @@ bool Reactor::LeaveSeat() {
 // The thread, while there are guests.
 void Reactor::Host() {
   if (!LeaveSeat()) return;
+  // A guest that gave up just before waits for what would be done by nobody.
+  FullFence();
+  if (guests_.load(std::memory_order_relaxed) == 0 && TakeSeat()) return;
   bool rested;
   do {
     const uint64_t visits = visits_.load(std::memory_order_relaxed);
@@ -283,15 +286,18 @@ void Reactor::Drive(const std::function<bool()>& done,
   if (options_.idle == IdlePolicy::kBusy) return;  // the thread is awake, and looks
   const bool alone = guests_.fetch_add(1, std::memory_order_relaxed) == 0 &&
                      options_.clock.Now() >= no_guests_until_.load(std::memory_order_relaxed);
-  if (alone && AwaitSeat(done)) {
+  const bool seated = alone && AwaitSeat(done);
+  if (seated) {
     const Reactor* const outer = std::exchange(current_reactor, this);
     RunAsGuest(done, until);
     current_reactor = outer;
-  } else if (!alone) {
-    FullFence();
-    parker_.WakeIfParked();
   }
   guests_.fetch_sub(1, std::memory_order_relaxed);
+  if (seated) return;
+  // Whoever has the seat may be parked; or the thread has left it for this guest by now, and rests
+  // (see Host).
+  FullFence();
+  parker_.WakeIfParked();
 }
 
 bool Reactor::AwaitSeat(const std::function<bool()>& done) {

@@ -71,6 +71,15 @@ TEST_F(DriveTest, WhoCannotHaveTheSeatWakesTheParkedThread) {
   EXPECT_TRUE(ThreadIsWoken());
 }
 
+// Nobody would make passes until the thread has rested.
+TEST_F(DriveTest, TheThreadThatLeftItsSeatForAGuestThatGaveUpIsWoken) {
+  bool left = false;
+  reactor_.Drive([&] { return left = reactor_.LeaveSeat(); }, kForever);
+  EXPECT_TRUE(left);
+  EXPECT_TRUE(ThreadIsWoken());
+  EXPECT_TRUE(reactor_.TakeSeat());
+}
+
 TEST_F(DriveTest, TheSeatIsNotLeftWhileThereIsWork) {
   ASSERT_TRUE(queue_.Prepare({1}));
   EXPECT_FALSE(reactor_.LeaveSeat());
