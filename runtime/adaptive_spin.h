@@ -25,9 +25,10 @@ class AdaptiveSpin {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // A yield of so long, and for how long that stops the spinning.
-  static constexpr std::chrono::microseconds kOthersTurn{500};
-  static constexpr std::chrono::seconds kRest{1};
+  // A yield of so long, and for how long that stops the spinning. A core that nobody else wants is
+  // back in 1 us, one that the answering side shares in some 10; anybody else may have it for 3 ms.
+  static constexpr std::chrono::microseconds kOthersTurn{50};
+  static constexpr std::chrono::milliseconds kRest{100};
 
   // Worth spinning for: a wait that is over within `longest`, after work of at most `longest_work`.
   AdaptiveSpin(std::chrono::nanoseconds longest, std::chrono::nanoseconds longest_work)
