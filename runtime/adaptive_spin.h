@@ -26,8 +26,9 @@ class AdaptiveSpin {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // A yield of so long, and for how long that stops the spinning. A core that nobody else wants is
-  // back in 1 us, one that the answering side shares in some 10; anybody else may have it for 3 ms.
-  static constexpr std::chrono::microseconds kOthersTurn{50};
+  // back in 1 us, one that the answering side shares in some 10, and 25 or 75 us now and then on a
+  // virtual machine; anybody else may have it for 3 ms.
+  static constexpr std::chrono::microseconds kOthersTurn{200};
   static constexpr std::chrono::milliseconds kRest{100};
 
   // Worth spinning for: a wait that is over within `longest`, after work of at most `longest_work`.
