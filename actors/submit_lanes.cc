@@ -91,13 +91,15 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
     MoveFlowToDirect(target, flow, DirectReason::kTargetSuspect);
     return false;
   }
-  const uint64_t bytes = PieceTarget({.waiting = flow.queue.bytes,
-                                      .at_relay = book.bytes_at_relay(),
-                                      .under_way = flow.piece_bytes,
-                                      .copying = flow.copying},
-                                     options_.job_sizes, options_.max_piece_bytes);
-  if (!book.HasCredit() || copy_out.Room() == 0 || flow.in_flight >= kSlotsPerTarget ||
-      bytes == 0) {
+  const bool has_room =
+      book.HasCredit() && copy_out.Room() != 0 && flow.in_flight < kSlotsPerTarget;
+  const uint64_t bytes = !has_room ? 0
+                                   : PieceTarget({.waiting = flow.queue.bytes,
+                                                  .at_relay = book.bytes_at_relay(),
+                                                  .under_way = flow.piece_bytes,
+                                                  .copying = flow.copying},
+                                                 options_.job_sizes, options_.max_piece_bytes);
+  if (bytes == 0) {
     if (flow.blocked_since == 0) flow.blocked_since = now;
     if (now - flow.blocked_since < options_.credit_timeout) {
       next_credit_check_ =
