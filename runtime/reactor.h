@@ -9,8 +9,8 @@
 // A guest is an application thread with nothing to do but to wait for what a pass will bring; if it
 // makes the passes itself, nobody has to be woken to do so, nor to wake it.
 //
-//   thread: kHost -- no work, a guest has come --> kFree -- woken, or no guest for kHostRest -->
-//   kHost guest:                                kFree --> kGuest -- has what it waits for --> kFree
+//   thread   kHost -> kFree    no work, and a guest has come;  back: woken, or none for kHostRest
+//   guest    kFree -> kGuest   the only one;                   back: it has what it waits for
 //
 // While the seat is free everything is as when a reactor is parked, but that the thread hears of
 // its parker's wakes only: descriptors wait for kHostRest at most. So who leaves with something in
