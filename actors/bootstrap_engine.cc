@@ -216,6 +216,7 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
       found->segment->name(), std::move(found->metadata),
       SegmentAccess{.protocol = sim ? SegmentProtocol::kSim : SegmentProtocol::kTcp,
                     .tcp_version = static_cast<int>(environment.tcp_protocol_version),
+                    .tcp_local = environment.tcp_local,
                     .sim_directory = config.sim_directory,
                     .cached = !environment.disable_metacache});
   auto rank = MakeRank(

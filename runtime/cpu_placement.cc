@@ -50,12 +50,13 @@ int GetAffinity(std::vector<int>* cores) {
   return EINVAL;
 }
 
-int SetAffinity(int core) {
-  const CpuSet set(CPU_ALLOC(core + 1));
+int SetAffinity(std::span<const int> cores) {
+  const int count = *std::max_element(cores.begin(), cores.end()) + 1;
+  const CpuSet set(CPU_ALLOC(count));
   if (set == nullptr) return ENOMEM;
-  const size_t size = CPU_ALLOC_SIZE(core + 1);
+  const size_t size = CPU_ALLOC_SIZE(count);
   CPU_ZERO_S(size, set.get());
-  CPU_SET_S(core, size, set.get());
+  for (const int core : cores) CPU_SET_S(core, size, set.get());
   return sched_setaffinity(0, size, set.get()) == 0 ? 0 : errno;
 }
 
@@ -82,7 +83,7 @@ absl::Status TryPin(int core, const AffinityCalls& calls) {
                     core, std::strerror(error)));
   }
   if (absl::Status status = CheckCoreAllowed(core, allowed); !status.ok()) return status;
-  if (const int error = calls.set(core); error != 0) {
+  if (const int error = calls.set({&core, 1}); error != 0) {
     return absl::PermissionDeniedError(
         fmt::format("cannot pin to core {} (allowed cores {}): sched_setaffinity: {}", core,
                     FormatCoreList(allowed), std::strerror(error)));
@@ -152,6 +153,14 @@ absl::Status CheckCoreAllowed(int core, std::span<const int> allowed) {
       "core {} is outside the cores this process may use ({}): name one of them, or widen the "
       "cpuset or taskset that the process runs in",
       core, FormatCoreList(allowed)));
+}
+
+bool LeaveThisCore(const AffinityCalls& calls) {
+  std::vector<int> allowed;
+  if (calls.get(&allowed) != 0) return false;
+  std::vector<int> others = allowed;
+  std::erase(others, sched_getcpu());
+  return !others.empty() && calls.set(others) == 0 && calls.set(allowed) == 0;
 }
 
 absl::Status PinThisThread(int core, PinPolicy policy, const AffinityCalls& calls) {

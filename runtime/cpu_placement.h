@@ -31,10 +31,10 @@ int PinnedCore();
 enum class PinPolicy { kRequired, kPreferred };
 
 // The two system calls, replaceable by tests. Both work on the calling thread and return an errno
-// value, 0 for success.
+// value, 0 for success. `cores` is not empty.
 struct AffinityCalls {
   std::function<int(std::vector<int>* cores)> get;
-  std::function<int(int core)> set;
+  std::function<int(std::span<const int> cores)> set;
 };
 AffinityCalls SystemAffinityCalls();
 
@@ -44,6 +44,11 @@ absl::Status CheckCoreAllowed(int core, std::span<const int> allowed);
 // Pins the calling thread. The allowed set is the thread's own at the time of the call.
 absl::Status PinThisThread(int core, PinPolicy policy,
                            const AffinityCalls& calls = SystemAffinityCalls());
+
+// Has the kernel move the calling thread to another core that it may use, where it stays no longer
+// than the kernel likes: its affinity is the same afterwards. False: there is none. A change of the
+// thread's affinity by somebody else within these microseconds is lost.
+bool LeaveThisCore(const AffinityCalls& calls = SystemAffinityCalls());
 
 // What /sys tells about the machine's cores. A core that it does not tell about has no siblings
 // and is on node -1.

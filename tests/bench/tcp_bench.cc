@@ -2,8 +2,9 @@
 //
 // Each subject is two processes on this host that load the engine's Python module, so that all pay
 // the same for Python. Mooncake is the package that ./dev installs for the interop tests, as it is
-// by default (a connection per request) and with its connection pool. The stream is one blocking
-// socket and a byte back when all has arrived: what TCP gives on this host.
+// by default (a connection per request) and with its connection pool. Railhop is as it is by
+// default, which within a host is a local socket, and in the rows named "inet" kept to TCP. The
+// stream is one blocking socket and a byte back when all has arrived: what TCP gives on this host.
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -47,6 +48,10 @@ class TcpBench {
     const std::string peers = RAILHOP_SOURCE_DIR "/build/peers/bin/python3";
     return Add("railhop",
                {"/usr/bin/python3", script, "railhop", {"PYTHONPATH=" RAILHOP_PYTHON}}) &&
+           Add("railhop-inet", {"/usr/bin/python3",
+                                script,
+                                "railhop",
+                                {"PYTHONPATH=" RAILHOP_PYTHON, "RAILHOP_TCP_LOCAL=0"}}) &&
            Add("stream", {"/usr/bin/python3", script, "stream", {}}) &&
            Add("mooncake", {peers, script, "mooncake", {"MC_FORCE_TCP=1", "MC_LOG_LEVEL=ERROR"}}) &&
            Add("mooncake-pool",
@@ -60,12 +65,14 @@ class TcpBench {
     const Load many{.length = 64 * kKiB, .count = 128};
     Rate("tcp.write_64k_b128", many, "mooncake", ">= 3");
     Rate("tcp.write_64k_b128_pool", many, "mooncake-pool", ">= 2");
+    Rate("tcp.write_64k_b128_inet", many, "mooncake", "", "railhop-inet");
     const Load large{.length = kMiB, .count = 16};
     Rate("tcp.write_1m_b16", large, "mooncake", ">= 1.1");
     Rate("tcp.write_1m_b16_pool", large, "mooncake-pool", ">= 1.1");
     Rate("tcp.write_8m", {.length = 8 * kMiB}, "stream", ">= 0.9");
     Latency("tcp.latency_4k", "mooncake", ">= 4");
     Latency("tcp.latency_4k_pool", "mooncake-pool", ">= 2");
+    Latency("tcp.latency_4k_inet", "mooncake", "", "railhop-inet");
     Threads();
     Tiny();
     for (const char* opcode : {"write", "read"}) {
@@ -114,24 +121,25 @@ class TcpBench {
   }
 
   void Rate(const std::string& figure, const Load& load, const std::string& reference,
-            const std::string& goal) {
+            const std::string& goal, const std::string& subject = "railhop") {
     const auto sample = [this, load](const std::string& subject) {
       const std::vector<double> run = Run(subject, load);
       return Sample(run[0], {run[2], run[3]});
     };
     bench_.Run({.name = figure,
                 .unit = "GB/s",
-                .subject_is = "railhop, " + load.Name(),
+                .subject_is = subject + ", " + load.Name(),
                 .reference_is = reference,
                 .goal = goal,
                 .includes = {"submission", "copy through sockets", "completion"},
                 .beside = {"p99_us", "initiator_cpu_s_per_gb"},
-                .subject = [=] { return sample("railhop"); },
+                .subject = [=] { return sample(subject); },
                 .reference = [=] { return sample(reference); }});
   }
 
   // The other engine's median over Railhop's.
-  void Latency(const std::string& figure, const std::string& other, const std::string& goal) {
+  void Latency(const std::string& figure, const std::string& other, const std::string& goal,
+               const std::string& railhop = "railhop") {
     const auto sample = [this](const std::string& subject) {
       const std::vector<double> run = Run(subject, {.length = 4 * kKiB});
       return Sample(run[1], {run[2], run[3]});
@@ -139,12 +147,12 @@ class TcpBench {
     bench_.Run({.name = figure,
                 .unit = "us",
                 .subject_is = other + ", one write of 4 KiB, median",
-                .reference_is = "railhop",
+                .reference_is = railhop,
                 .goal = goal,
                 .includes = {"submission", "copy through sockets", "completion"},
                 .beside = {"p99_us", "initiator_cpu_s_per_gb"},
                 .subject = [=] { return sample(other); },
-                .reference = [=] { return sample("railhop"); }});
+                .reference = [=] { return sample(railhop); }});
   }
 
   void Threads() {

@@ -71,5 +71,33 @@ TEST_F(AdaptiveSpinTest, WhereOthersWantTheCoreItSleepsForAWhile) {
   EXPECT_TRUE(Wait(microseconds(50)));
 }
 
+// Waits that end while somebody else has the core: each look comes after his turn.
+TEST_F(AdaptiveSpinTest, WhoAlwaysSharesItsCoreMovesOnceInAWhile) {
+  Wait(microseconds(50));
+  for (int i = 1; i <= AdaptiveSpin::kSharedWaits; ++i) {
+    EXPECT_FALSE(spin_.ShouldMove(now_)) << i;
+    ASSERT_TRUE(Wait(microseconds(20)));
+  }
+  EXPECT_TRUE(spin_.ShouldMove(now_));
+  EXPECT_FALSE(spin_.ShouldMove(now_));
+  const auto moved = now_;
+  while (now_ - moved < AdaptiveSpin::kRest) {
+    EXPECT_FALSE(spin_.ShouldMove(now_));
+    Wait(microseconds(20));
+  }
+  EXPECT_TRUE(spin_.ShouldMove(now_)) << "it is no better there";
+}
+
+TEST_F(AdaptiveSpinTest, OneWaitAloneOnTheCoreIsEnoughToStay) {
+  Wait(microseconds(50));
+  for (int i = 1; i < AdaptiveSpin::kSharedWaits; ++i) ASSERT_TRUE(Wait(microseconds(20)));
+  spin_.Begin(now_);
+  for (int i = 0; i < 10; ++i, now_ += AdaptiveSpin::kSharedYield / 3)
+    ASSERT_TRUE(spin_.GoOn(now_));
+  spin_.End(now_);
+  Wait(microseconds(20));
+  EXPECT_FALSE(spin_.ShouldMove(now_));
+}
+
 }  // namespace
 }  // namespace railhop

@@ -86,8 +86,8 @@ class PinOutsideTest : public testing::TestWithParam<int> {
                   return 0;
                 },
             .set =
-                [this](int core) {
-                  set_core_ = core;
+                [this](std::span<const int> cores) {
+                  set_core_ = cores.front();
                   return 0;
                 }};
   }
@@ -120,7 +120,7 @@ TEST_F(PinOutsideTest, InsideIsPinned) {
 
 TEST(PinRefusedTest, GettingTheAffinityRefused) {
   const AffinityCalls calls{.get = [](std::vector<int>*) { return EPERM; },
-                            .set = [](int) { return 0; }};
+                            .set = [](std::span<const int>) { return 0; }};
   const absl::Status status = PinThisThread(2, PinPolicy::kRequired, calls);
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(Text(status), AllOf(HasSubstr("core 2"), HasSubstr("sched_getaffinity")));
@@ -135,7 +135,7 @@ TEST(PinRefusedTest, SettingTheAffinityRefused) {
                                   *cores = {4, 5, 6, 7};
                                   return 0;
                                 },
-                            .set = [](int) { return EPERM; }};
+                            .set = [](std::span<const int>) { return EPERM; }};
   const absl::Status status = PinThisThread(5, PinPolicy::kRequired, calls);
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(Text(status),
@@ -147,7 +147,48 @@ TEST(PinRefusedTest, SettingTheAffinityRefused) {
 
 TEST(PinTest, TheKernelRefusesACoreThatDoesNotExist) {
   // Through the real calls, above 1024 cores: an error, and no write outside a cpu_set_t.
-  EXPECT_EQ(SystemAffinityCalls().set(9999), EINVAL);
+  const int core = 9999;
+  EXPECT_EQ(SystemAffinityCalls().set({&core, 1}), EINVAL);
+}
+
+class LeaveThisCoreTest : public testing::Test {
+ protected:
+  // The core that the thread runs on is `here`, as far as this is known before it is moved.
+  AffinityCalls Calls(const std::vector<int>& allowed) {
+    return {.get =
+                [allowed](std::vector<int>* cores) {
+                  *cores = allowed;
+                  return 0;
+                },
+            .set =
+                [this](std::span<const int> cores) {
+                  sets_.emplace_back(cores.begin(), cores.end());
+                  return SystemAffinityCalls().set(cores);
+                }};
+  }
+  std::vector<std::vector<int>> sets_;
+};
+
+TEST_F(LeaveThisCoreTest, ThereIsNoOther) {
+  std::thread([this] {
+    const int core = AllowedCores().front();
+    ASSERT_TRUE(PinThisThread(core, PinPolicy::kRequired).ok());
+    EXPECT_FALSE(LeaveThisCore(Calls({core})));
+    EXPECT_THAT(AllowedCores(), ElementsAre(core));
+  }).join();
+  EXPECT_TRUE(sets_.empty());
+}
+
+TEST_F(LeaveThisCoreTest, TheOtherCoresThenAllAgain) {
+  const std::vector<int> allowed = AllowedCores();
+  if (allowed.size() < 2) GTEST_SKIP() << "needs two cores";
+  std::thread([&] {
+    EXPECT_TRUE(LeaveThisCore(Calls(allowed)));
+    EXPECT_EQ(AllowedCores(), allowed);
+  }).join();
+  ASSERT_EQ(sets_.size(), 2U);
+  EXPECT_EQ(sets_[0].size(), allowed.size() - 1);
+  EXPECT_EQ(sets_[1], allowed);
 }
 
 class CoreTopologyTest : public testing::Test {

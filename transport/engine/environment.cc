@@ -269,6 +269,16 @@ constexpr EngineSetting kSettings[] = {
      .default_value = "",
      .help = "lines below it are dropped; none: what RAILHOP_LOG_LEVEL says",
      .text = &EngineEnvironment::log_level},
+    {.name = "RAILHOP_TCP_LOCAL",
+     .alias = nullptr,
+     .type = Type::kBool,
+     .min = 0,
+     .max = 0,
+     .default_value = "true",
+     .help =
+         "protocol tcp within a host, both ends Railhop and of one user: a local socket carries "
+         "the bytes",
+     .flag = &EngineEnvironment::tcp_local},
     {.name = "RAILHOP_CONFIG",
      .alias = nullptr,
      .type = Type::kText,

@@ -48,6 +48,7 @@ struct EngineEnvironment {
   uint64_t tcp_max_queued_transfers_per_peer = 0;
   uint64_t tcp_max_pending_admissions_per_peer = 0;
   uint64_t tcp_admission_timeout_ms = 0;
+  bool tcp_local = false;
 
   std::string log_level;
   std::string config_file;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "transport/fabric/tcp/local_socket.h"
 #include "transport/json_text.h"
 
 namespace railhop {
@@ -200,6 +201,7 @@ std::string SegmentDescriptor::Encode() const {
   if (!timestamp.empty()) segment["timestamp"] = timestamp;
   if (!rdma_server_name.empty()) segment["rdma_server_name"] = rdma_server_name;
   if (railhop_drain != 0) segment["railhop_drain"] = railhop_drain;
+  if (!railhop_local.empty()) segment["railhop_local"] = railhop_local;
   const bool is_rdma = protocol == SegmentProtocol::kRdma;
   json& list = segment["buffers"] = json::array();
   for (const SegmentBuffer& buffer : buffers) {
@@ -238,12 +240,16 @@ absl::StatusOr<SegmentDescriptor> SegmentDescriptor::Decode(std::string_view tex
   reader.Unsigned("tcp_proto_version", INT32_MAX, &descriptor.tcp_proto_version);
   reader.Text("timestamp", &descriptor.timestamp);
   reader.Unsigned("railhop_drain", 1, &descriptor.railhop_drain);
+  reader.Text("railhop_local", &descriptor.railhop_local);
   reader.Text("rdma_server_name", &descriptor.rdma_server_name);
   const json* const buffers = reader.Array("buffers");
   const bool is_rdma = descriptor.protocol == SegmentProtocol::kRdma;
   const json* const devices = is_rdma ? reader.Array("devices") : nullptr;
   if (!reader.status().ok()) return reader.status();
   if (descriptor.tcp_proto_version == 0) return Bad("", "tcp_proto_version", "is 0");
+  if (!descriptor.railhop_local.empty() && !IsLocalSocketName(descriptor.railhop_local)) {
+    return Bad("", "railhop_local", "is not 1 to 64 of [a-z0-9-]");
+  }
 
   if (devices != nullptr) {
     for (const json& device : *devices) {

@@ -43,8 +43,9 @@ struct SegmentDescriptor {
   uint16_t tcp_data_port = 0;  // 0: none
   // 2: acknowledged framing; 1: what a peer speaks that does not say.
   uint32_t tcp_proto_version = 1;
-  // Railhop's own key, which others skip. 1: the data port confirms drains (docs/tcp.md).
+  // Railhop's own keys, which others skip (docs/tcp.md). 1: the data port confirms drains.
   uint32_t railhop_drain = 0;
+  std::string railhop_local;     // the data port's local socket; empty: none
   std::string timestamp;         // SegmentTimestamp; a peer may leave it out
   std::string rdma_server_name;  // empty: the NIC paths use `name`
   std::vector<SegmentDevice> devices;

@@ -15,7 +15,7 @@ using std::chrono::steady_clock;
 
 // How the target's data is reached: the host of its listener, and its data port.
 absl::StatusOr<TargetInfo> MakeTcpTarget(const SegmentDescriptor& descriptor, Metadata& metadata,
-                                         int newest) {
+                                         const SegmentAccess& access) {
   if (descriptor.tcp_data_port == 0) {
     return absl::UnavailableError(
         fmt::format("segment {} has no TCP data port (yet)", descriptor.name));
@@ -30,11 +30,14 @@ absl::StatusOr<TargetInfo> MakeTcpTarget(const SegmentDescriptor& descriptor, Me
     known.address = buffer.address;
     known.length = buffer.length;
   }
-  const int version = descriptor.tcp_proto_version >= 2 ? newest : 1;
+  const int version = descriptor.tcp_proto_version >= 2 ? access.tcp_version : 1;
+  const bool drain = version == 2 && descriptor.railhop_drain != 0;
+  const bool local = drain && access.tcp_local;
   info.connection = FormatTcpTarget({.host = address->host,
                                      .port = descriptor.tcp_data_port,
                                      .version = version,
-                                     .drain = version == 2 && descriptor.railhop_drain != 0});
+                                     .drain = drain,
+                                     .local = local ? descriptor.railhop_local : ""});
   return info;
 }
 
@@ -49,7 +52,7 @@ absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, M
   }
   return access.protocol == SegmentProtocol::kSim
              ? LoadSimTarget(access.sim_directory, descriptor.name)
-             : MakeTcpTarget(descriptor, metadata, access.tcp_version);
+             : MakeTcpTarget(descriptor, metadata, access);
 }
 
 }  // namespace

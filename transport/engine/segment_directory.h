@@ -24,7 +24,8 @@ namespace railhop {
 // How the engine that has the directory reaches segments: only those of its own protocol.
 struct SegmentAccess {
   SegmentProtocol protocol = SegmentProtocol::kTcp;
-  int tcp_version = 2;  // the newest version of the TCP data protocol to use (MC_TCP_PROTO)
+  int tcp_version = 2;    // the newest version of the TCP data protocol to use (MC_TCP_PROTO)
+  bool tcp_local = true;  // use local sockets of this host (RAILHOP_TCP_LOCAL)
   std::string sim_directory = {};  // where simulated targets of this host publish their segments
   bool cached = true;  // false: descriptors are read anew at each submission (MC_DISABLE_METACACHE)
 };

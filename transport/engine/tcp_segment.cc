@@ -12,6 +12,7 @@ absl::StatusOr<std::unique_ptr<TcpSegment>> TcpSegment::Start(
                                                           : "0.0.0.0";
   options.lowest_port = static_cast<uint16_t>(environment.min_rpc_port);
   options.highest_port = static_cast<uint16_t>(environment.max_rpc_port);
+  options.local = environment.tcp_local;
   absl::StatusOr<std::unique_ptr<TcpServer>> data = TcpServer::Start(std::move(options));
   if (!data.ok()) return data.status();
   SegmentDescriptor descriptor;
@@ -19,6 +20,7 @@ absl::StatusOr<std::unique_ptr<TcpSegment>> TcpSegment::Start(
   descriptor.tcp_data_port = (*data)->port();
   descriptor.tcp_proto_version = 2;
   descriptor.railhop_drain = 1;
+  descriptor.railhop_local = (*data)->local_name();
   auto listener = SegmentListener::Start(host, std::move(descriptor), environment);
   if (!listener.ok()) return listener.status();
   return std::unique_ptr<TcpSegment>(new TcpSegment(*std::move(data), *std::move(listener)));

@@ -60,6 +60,21 @@ std::string WithKeys(const std::string& keys) {
          keys + "}]}";
 }
 
+TEST(SegmentDescriptorTest, RailhopsOwnKeysGoThereAndBack) {
+  SegmentDescriptor segment = Decoded(kTcpSample);
+  EXPECT_EQ(segment.Encode().find("railhop"), std::string::npos);
+  segment.railhop_drain = 1;
+  segment.railhop_local = "railhop-3f";
+  const SegmentDescriptor again = Decoded(segment.Encode());
+  EXPECT_EQ(again.railhop_drain, 1u);
+  EXPECT_EQ(again.railhop_local, "railhop-3f");
+  for (const char* name : {R"("A")", R"("a/b")", R"("a\u0000b")", "7"}) {
+    EXPECT_THAT(
+        ErrorOf(std::string(R"({"name":"a:1","protocol":"tcp","railhop_local":)") + name + "}"),
+        HasSubstr("railhop_local"));
+  }
+}
+
 TEST(SegmentDescriptorTest, DecodesATcpSegment) {
   const SegmentDescriptor segment = Decoded(kTcpSample);
   EXPECT_EQ(segment.name, "127.0.0.1:15369");

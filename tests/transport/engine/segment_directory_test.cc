@@ -144,6 +144,19 @@ TEST_F(SegmentDirectoryTest, ResolveSaysHowATcpSegmentIsReached) {
   EXPECT_TRUE(directory_->Find(1)->resolved()->Covers(1000, 100));
 }
 
+TEST_F(SegmentDirectoryTest, ALocalSocketIsNamedUnlessItIsTurnedOff) {
+  metadata_->segments["10.0.0.7:15000"].railhop_local = "railhop-3f";
+  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, testing::Not(HasSubstr("@")))
+      << "who does not drain has none";
+  metadata_->segments["10.0.0.7:15000"].railhop_drain = 1;
+  ASSERT_TRUE(directory_->Refresh(Open(), milliseconds(0)).ok());
+  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, HasSubstr("2+drain@railhop-3f"));
+  Make({.tcp_local = false});
+  metadata_->segments["10.0.0.7:15000"].railhop_drain = 1;
+  metadata_->segments["10.0.0.7:15000"].railhop_local = "railhop-3f";
+  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, testing::EndsWith("2+drain"));
+}
+
 TEST_F(SegmentDirectoryTest, AnOlderDataProtocolIsSpokenIfAskedForOrIfThePeerHasNoOther) {
   Make({.tcp_version = 1});
   EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, testing::Not(HasSubstr("drain")));

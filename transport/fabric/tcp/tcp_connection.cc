@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/fabric/tcp/local_socket.h"
+
 namespace railhop {
 namespace {
 
@@ -119,7 +121,7 @@ void TcpConnection::TryConnect(uint64_t now) {
   fd_ = GuardedFd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd_.valid()) return ConnectFailed(errno, now);
   const int on = 1;
-  setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (!IsLocal()) setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.ptr = this}};
   if (connect(fd_.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
     return ConnectFailed(errno, now);
@@ -132,6 +134,7 @@ void TcpConnection::FinishConnect(uint64_t now) {
   int error = 0;
   socklen_t size = sizeof(error);
   if (getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error == 0 && IsLocal() && !PeerIsSameUser(fd_.get())) error = EACCES;
   if (error != 0) return ConnectFailed(error, now);
   since_ = now;
   refused_ = false;

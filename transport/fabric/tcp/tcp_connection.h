@@ -117,6 +117,7 @@ class TcpConnection {
   const TcpPart& At(uint64_t position) const { return parts_[position & (parts_.size() - 1)]; }
   bool IsCut(uint64_t position) const { return At(position).sequence >= limit_; }
   bool HasToSend() const;
+  bool IsLocal() const { return peer_.addresses[address_].storage.ss_family == AF_UNIX; }
   uint64_t AnswerBytes(const TcpPart& part) const;
 
   void TryConnect(uint64_t now);

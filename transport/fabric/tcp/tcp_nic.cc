@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "runtime/fence.h"
+#include "transport/fabric/tcp/local_socket.h"
 
 namespace railhop {
 namespace {
@@ -109,6 +110,10 @@ absl::StatusOr<EndpointId> TcpNic::Connect(const TargetInfo& target) {
   if (!parsed.ok()) return parsed.status();
   absl::StatusOr<std::vector<TcpAddress>> addresses = ResolveTcpHost(parsed->host, parsed->port);
   if (!addresses.ok()) return addresses.status();
+  // Tried first; on another host nobody listens there.
+  if (!parsed->local.empty()) {
+    addresses->insert(addresses->begin(), LocalSocketAddress(parsed->local));
+  }
 
   const uint32_t count = slot_count_.load(std::memory_order_relaxed);
   uint32_t index = 1;

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -55,8 +56,11 @@ absl::StatusOr<std::unique_ptr<TcpServer>> TcpServer::Start(TcpServerOptions opt
     if (!shard.ok()) return shard.status();
     server->shards_.push_back(*std::move(shard));
   }
-  server->shards_[0]->Listen(server->listener_.get(),
-                             [server = server.get()] { return server->AcceptSome(); });
+  std::vector<int> listeners = {server->listener_.get()};
+  if (server->local_.fd.valid()) listeners.push_back(server->local_.fd.get());
+  server->shards_[0]->Listen(std::move(listeners), [server = server.get()](int listener) {
+    return server->AcceptSome(listener);
+  });
   return server;
 }
 
@@ -69,6 +73,11 @@ absl::Status TcpServer::Bind() {
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener->fd);
   port_ = listener->port;
+  // Without it, clients of this host come by TCP as all others do.
+  if (!options_.local) return absl::OkStatus();
+  if (absl::StatusOr<LocalListener> local = ListenOnLocalSocket(kBacklog); local.ok()) {
+    local_ = *std::move(local);
+  }
   return absl::OkStatus();
 }
 
@@ -81,7 +90,7 @@ absl::Status TcpServer::RemoveRegion(uint64_t address) {
 }
 
 // Runs on the thread of the first shard.
-bool TcpServer::AcceptSome() {
+bool TcpServer::AcceptSome(int listener) {
   for (int i = 0; i < kAcceptsInTurn; ++i) {
     if (connections() >= options_.max_connections) {
       LogOnce(LogLevel::kWarning, "tcp server: connections",
@@ -90,7 +99,7 @@ bool TcpServer::AcceptSome() {
                           port_, options_.max_connections));
       return false;
     }
-    const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       const int error = errno;
       if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
@@ -103,8 +112,15 @@ bool TcpServer::AcceptSome() {
       if (error == EAGAIN) return true;
       continue;  // a connection that was gone before it was accepted
     }
-    const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (listener == local_.fd.get()) {
+      if (!PeerIsSameUser(fd)) {
+        close(fd);
+        continue;
+      }
+    } else {
+      const int on = 1;
+      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    }
     connections_.fetch_add(1, std::memory_order_relaxed);
     shards_[next_shard_++ % shards_.size()]->Adopt(fd);
   }

@@ -1,4 +1,4 @@
-// The target side of the TCP fabric: a listening socket, and threads that move bytes between
+// The target side of the TCP fabric: listening sockets, and threads that move bytes between
 // connections and registered memory. Speaks versions 1 and 2 to any initiator, and confirms drains
 // to Railhop's (tcp_protocol.h). docs/tcp.md has the picture.
 //
@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "transport/fabric/tcp/local_socket.h"
 #include "transport/fabric/tcp/tcp_memory.h"
 #include "transport/fabric/tcp/tcp_session.h"
 #include "transport/fabric/tcp/tcp_shard.h"
@@ -38,6 +39,7 @@ struct TcpServerOptions {
   uint32_t threads = 2;            // 1..64; connections take turns
   size_t max_connections = 16384;  // more wait in the listen queue
   std::chrono::nanoseconds request_timeout = std::chrono::seconds(30);
+  bool local = true;  // listen at a local socket, too
 };
 
 class TcpServer {
@@ -50,6 +52,8 @@ class TcpServer {
   ~TcpServer();
 
   uint16_t port() const { return port_; }
+  // Of its local socket (local_socket.h); empty: there is none.
+  const std::string& local_name() const { return local_.name; }
   size_t connections() const { return connections_.load(std::memory_order_relaxed); }
 
   // The range may be read and written by clients until it is removed. With a mover the address
@@ -64,12 +68,13 @@ class TcpServer {
   explicit TcpServer(TcpServerOptions options);
 
   absl::Status Bind();
-  bool AcceptSome();
+  bool AcceptSome(int listener);
 
   const TcpServerOptions options_;
   TcpSession::Shared shared_;
   GuardedFd listener_;
   uint16_t port_ = 0;
+  LocalListener local_;
   std::atomic<size_t> connections_{0};
   size_t next_shard_ = 0;  // of the accepting thread
   std::vector<std::unique_ptr<TcpShard>> shards_;

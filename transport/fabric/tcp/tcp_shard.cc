@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/cpu_placement.h"
 #include "transport/fabric/tcp/tcp_server.h"
 
 namespace railhop {
@@ -74,10 +75,10 @@ void TcpShard::Wake() {
   [[maybe_unused]] const ssize_t put = write(wake_.get(), &one, sizeof(one));
 }
 
-void TcpShard::Listen(int listener, Accept accept) {
+void TcpShard::Listen(std::vector<int> listeners, Accept accept) {
   accept_ = std::move(accept);
-  listener_ = listener;
-  WatchListener(true);
+  listeners_ = std::move(listeners);
+  WatchListeners(true);
 }
 
 void TcpShard::Adopt(int fd) {
@@ -105,7 +106,7 @@ void TcpShard::Run() {
         TakeAdopted();
       } else if (static_cast<size_t>(fd) < places_.size() && places_[fd].session != nullptr) {
         Serve(fd, now);
-      } else if (fd == listener_) {
+      } else if (std::find(listeners_.begin(), listeners_.end(), fd) != listeners_.end()) {
         AcceptSome(now);
       }
     }
@@ -129,6 +130,7 @@ int TcpShard::Wait(std::span<epoll_event> events, TimePoint* now) {
   if (count == 0) count = wait(WaitMilliseconds(*now));
   *now = std::chrono::steady_clock::now();
   spin_.End(*now);
+  if (spin_.ShouldMove(*now)) LeaveThisCore();
   return count;
 }
 
@@ -161,14 +163,17 @@ void TcpShard::TakeAdopted() {
 
 void TcpShard::AcceptSome(TimePoint now) {
   const bool was_watched = accept_again_ == TimePoint::max();
-  const bool watch = accept_();
+  bool watch = true;
+  for (const int listener : listeners_) watch = accept_(listener) && watch;
   accept_again_ = watch ? TimePoint::max() : now + kAcceptPause;
-  if (watch != was_watched) WatchListener(watch);
+  if (watch != was_watched) WatchListeners(watch);
 }
 
-void TcpShard::WatchListener(bool on) {
-  epoll_event event{.events = EPOLLIN, .data = {.fd = listener_}};
-  epoll_ctl(epoll_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener_, &event);
+void TcpShard::WatchListeners(bool on) {
+  for (const int listener : listeners_) {
+    epoll_event event{.events = EPOLLIN, .data = {.fd = listener}};
+    epoll_ctl(epoll_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener, &event);
+  }
 }
 
 void TcpShard::Serve(size_t fd, TimePoint now) {

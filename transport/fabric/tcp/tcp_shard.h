@@ -1,5 +1,5 @@
 // One thread of a TCP server with the connections it serves, and, in one shard of each server, the
-// listening socket.
+// listening sockets.
 //
 // Threads: Adopt from any thread; everything else of a session happens on the shard's own. While
 // requests follow each other closely it looks for the next one for a moment before it sleeps
@@ -29,8 +29,8 @@ namespace railhop {
 
 class TcpShard {
  public:
-  // Accepts what waits at the listener. False: it cannot now; asked again after a while.
-  using Accept = std::function<bool()>;
+  // Accepts what waits at a listener. False: it cannot now; asked again after a while.
+  using Accept = std::function<bool(int listener)>;
 
   // ResourceExhausted: no descriptor or no thread is left. `connections` counts those of all
   // shards.
@@ -41,9 +41,9 @@ class TcpShard {
   TcpShard(const TcpShard&) = delete;
   TcpShard& operator=(const TcpShard&) = delete;
 
-  // Before the first connection can come, once: this shard's thread calls `accept` whenever
-  // `listener` has a connection.
-  void Listen(int listener, Accept accept);
+  // Before the first connection can come, once: this shard's thread calls `accept` whenever one of
+  // the listeners has a connection.
+  void Listen(std::vector<int> listeners, Accept accept);
   // Takes over a connected, non-blocking socket, counted in `connections` already.
   void Adopt(int fd);
 
@@ -62,7 +62,7 @@ class TcpShard {
   int WaitMilliseconds(TimePoint now) const;
   void TakeAdopted();
   void AcceptSome(TimePoint now);
-  void WatchListener(bool on);
+  void WatchListeners(bool on);
   void Serve(size_t fd, TimePoint now);
   void End(size_t fd);
   void Sweep(TimePoint now);
@@ -79,10 +79,10 @@ class TcpShard {
   std::mutex mutex_;
   std::vector<int> adopted_;  // under the lock: not yet taken by the thread
 
-  // Set before `listener_` is watched, then the thread's.
-  int listener_ = -1;
+  // Set before they are watched, then the thread's.
+  std::vector<int> listeners_;
   Accept accept_;
-  TimePoint accept_again_ = TimePoint::max();  // the listener is not watched until then
+  TimePoint accept_again_ = TimePoint::max();  // the listeners are not watched until then
 
   std::vector<Place> places_;  // by descriptor
   size_t pending_ = 0;         // sessions with a deadline

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <memory>
 
+#include "transport/fabric/tcp/local_socket.h"
+
 namespace railhop {
 namespace {
 
@@ -23,19 +25,25 @@ bool ParseNumber(std::string_view text, unsigned lowest, unsigned highest, unsig
 
 std::string FormatTcpTarget(const TcpTarget& target) {
   const bool brackets = target.host.find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}:{}{}", brackets ? "[" : "", target.host, brackets ? "]" : "",
-                     target.port, target.version, target.drain ? kDrainSuffix : "");
+  return fmt::format("{}{}{}:{}:{}{}{}{}", brackets ? "[" : "", target.host, brackets ? "]" : "",
+                     target.port, target.version, target.drain ? kDrainSuffix : "",
+                     target.local.empty() ? "" : "@", target.local);
 }
 
 absl::StatusOr<TcpTarget> ParseTcpTarget(std::string_view text) {
   const auto error = [text] {
     return absl::InvalidArgumentError(
         fmt::format("\"{}\" is no TCP target: HOST:PORT:VERSION with an IPv6 address in brackets "
-                    "and version 1, 2 or 2+drain",
+                    "and version 1, 2, 2+drain or 2+drain@LOCAL-SOCKET",
                     text));
   };
   std::string_view rest = text;
   TcpTarget target;
+  if (const size_t at = rest.rfind('@'); at != std::string_view::npos) {
+    target.local = std::string(rest.substr(at + 1));
+    rest = rest.substr(0, at);
+    if (!IsLocalSocketName(target.local) || !rest.ends_with(kDrainSuffix)) return error();
+  }
   if (rest.ends_with(kDrainSuffix)) {
     target.drain = true;
     rest.remove_suffix(kDrainSuffix.size());

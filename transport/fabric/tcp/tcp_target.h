@@ -1,11 +1,11 @@
 // Whom a TCP NIC connects to: the text in TargetInfo::connection, and the socket addresses behind
 // it.
 //
-//   HOST:PORT:VERSION   10.0.0.7:15674:2    [fd00::7]:15674:1    node7:15674:2+drain
+//   HOST:PORT:VERSION   10.0.0.7:15674:2    [fd00::7]:15674:1    node7:15674:2+drain@railhop-3f
 //
 // VERSION is the highest version of the data protocol that the target advertises, 1 or 2; "2+drain"
-// a Railhop target, which confirms that a failed write can land no more (tcp_protocol.h). Control
-// path only.
+// a Railhop target, which confirms that a failed write can land no more (tcp_protocol.h), and
+// "@NAME" its local socket (local_socket.h). Control path only.
 #pragma once
 
 #include <netinet/in.h>
@@ -28,6 +28,7 @@ struct TcpTarget {
   uint16_t port = 0;
   int version = 2;     // 1 or 2
   bool drain = false;  // only with version 2
+  std::string local;   // only with `drain`: name of its local socket, or empty
 };
 
 std::string FormatTcpTarget(const TcpTarget& target);

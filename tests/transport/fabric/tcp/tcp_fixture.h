@@ -18,7 +18,16 @@
 
 namespace railhop {
 
-// What a target on loopback is called: "1", "2" or, one of Railhop's, "2+drain".
+// The ways to speak to a target, for INSTANTIATE_TEST_SUITE_P: "2+drain" is one of Railhop's, and
+// "2+drain@" one whose local socket is used.
+inline constexpr const char* kTcpVersions[] = {"1", "2", "2+drain", "2+drain@"};
+inline std::string TcpVersionName(const testing::TestParamInfo<const char*>& param) {
+  const std::string version = param.param;
+  if (version == "2+drain@") return "RailhopOnThisHost";
+  return version == "2+drain" ? "Railhop" : "Version" + version;
+}
+
+// What a target on loopback is called: "1", "2", "2+drain" or "2+drain@NAME".
 inline TargetInfo TcpTargetInfo(uint16_t port, const std::string& version) {
   return {.name = "t",
           .kind = "tcp",
@@ -72,6 +81,7 @@ class TcpFixture : public testing::Test {
     auto server = TcpServer::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
+    local_name_ = server_->local_name();
     memory_.assign(kBytes, std::byte{0});
     ASSERT_TRUE(server_->AddRegion(Address(memory_.data()), kBytes).ok());
   }
@@ -84,8 +94,12 @@ class TcpFixture : public testing::Test {
     key_ = *nic_->Register(local_.data(), local_.size());
   }
 
+  TargetInfo Target(std::string version, uint16_t port = 0) const {
+    if (version.ends_with('@')) version += local_name_;
+    return TcpTargetInfo(port == 0 ? server_->port() : port, version);
+  }
   EndpointId Connect(const std::string& version, uint16_t port = 0) {
-    auto endpoint = nic_->Connect(TcpTargetInfo(port == 0 ? server_->port() : port, version));
+    auto endpoint = nic_->Connect(Target(version, port));
     EXPECT_TRUE(endpoint.ok()) << endpoint.status();
     return endpoint.ok() ? *endpoint : 0;
   }
@@ -118,6 +132,7 @@ class TcpFixture : public testing::Test {
 
   std::vector<std::byte> memory_;  // outlives those who write it
   std::unique_ptr<TcpServer> server_;
+  std::string local_name_;  // of the target's local socket
   std::vector<std::byte> local_;
   std::unique_ptr<TcpNic> nic_;
   MemoryKey key_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/event_loop.h"
@@ -42,11 +43,7 @@ class TcpNicTest : public TcpFixture, public testing::WithParamInterface<const c
   EndpointId endpoint_ = 0;
 };
 
-INSTANTIATE_TEST_SUITE_P(Version, TcpNicTest, testing::Values("1", "2", "2+drain"),
-                         [](const auto& param) {
-                           const std::string version = param.param;
-                           return version == "2+drain" ? "Railhop" : "Version" + version;
-                         });
+INSTANTIATE_TEST_SUITE_P(Version, TcpNicTest, testing::ValuesIn(kTcpVersions), TcpVersionName);
 
 TEST_P(TcpNicTest, WritesAndReadsOfAllSizesArrive) {
   for (const uint32_t length : {1u, 23u, 24u, 4095u, 4096u, 4097u, 65'536u, 1u << 20, 3'500'001u}) {
@@ -179,7 +176,7 @@ TEST_P(TcpNicTest, DisconnectFlushesAndTheIdDiesWithItsEndpoint) {
 TEST_P(TcpNicTest, PlacesAreUsedAnewAndRunOut) {
   EXPECT_NE(Connect(GetParam()), 0u);
   EXPECT_NE(Connect(GetParam()), 0u);
-  const auto target = TcpTargetInfo(server_->port(), GetParam());
+  const auto target = Target(GetParam());
   EXPECT_EQ(nic_->Connect(target).status().code(), absl::StatusCode::kResourceExhausted);
   for (int i = 0; i < 5; ++i) {
     Post(Write(endpoint_, 1, 100));
@@ -225,6 +222,30 @@ TEST_P(TcpNicTest, NobodyListens) {
   nic_->Submit();
   EXPECT_THAT(Consume(*nic_, 2),
               ElementsAre(Failed(1, FabricStatus::kTargetDead), Failed(2, FabricStatus::kFlushed)));
+}
+
+using TcpNicLocalTest = TcpFixture;
+
+TEST_F(TcpNicLocalTest, ALocalSocketIsTakenWhereThereIsOne) {
+  StartServer();
+  const uint16_t port = std::exchange(server_, nullptr)->port();  // nobody is at this one
+  StartServer();
+  MakeNic();
+  const EndpointId endpoint = Connect("2+drain@", port);
+  Post(Write(endpoint, 1, 100'000));
+  EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Done(1, 100'000)));
+  EXPECT_TRUE(std::equal(local_.begin(), local_.begin() + 100'000, memory_.begin()));
+}
+
+TEST_F(TcpNicLocalTest, ATargetWithoutOneIsReachedByTcp) {
+  TcpServerOptions options = ServerOptions();
+  options.local = false;
+  StartServer(options);
+  EXPECT_EQ(server_->local_name(), "");
+  MakeNic();
+  local_name_ = "railhop-of-another-host";
+  Post(Write(Connect("2+drain@"), 1, 1000));
+  EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Done(1, 1000)));
 }
 
 // --- Parking
