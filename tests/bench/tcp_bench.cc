@@ -122,8 +122,8 @@ class TcpBench {
 
   void Rate(const std::string& figure, const Load& load, const std::string& reference,
             const std::string& goal, const std::string& subject = "railhop") {
-    const auto sample = [this, load](const std::string& subject) {
-      const std::vector<double> run = Run(subject, load);
+    const auto sample = [this, load](const std::string& name) {
+      const std::vector<double> run = Run(name, load);
       return Sample(run[0], {run[2], run[3]});
     };
     bench_.Run({.name = figure,
