@@ -82,13 +82,6 @@ const char* TransferErrorName(TransferError error) {
   return "unknown";
 }
 
-void Batch::SetRequests(std::span<const TransferRequest> all) {
-  requests.assign(all.begin(), all.end());
-  left.clear();
-  left.reserve(all.size());
-  for (const TransferRequest& request : all) left.push_back(request.length);
-}
-
 RequestTable::RequestTable(uint32_t capacity)
     : capacity_(capacity), batches_(std::make_unique<Batch[]>(capacity)) {
   for (uint32_t i = capacity; i-- > 0;) PushFree(i);
@@ -161,7 +154,7 @@ RequestProgress RequestTable::Progress(BatchId id, size_t request) const {
   if (batch == nullptr || request >= batch->requests.size())
     return {.moved = 0, .left = UINT64_MAX};
   const uint64_t left =
-      std::atomic_ref<uint64_t>(batch->left[request]).load(std::memory_order_acquire);
+      std::atomic_ref<uint64_t>(batch->requests[request].left).load(std::memory_order_acquire);
   return {.moved = batch->requests[request].length - left, .left = left};
 }
 
@@ -202,7 +195,6 @@ FreeResult RequestTable::Free(BatchId id) {
   batch->requests.clear();
   if (batch->requests.capacity() > kKeptRequests) {
     batch->requests.shrink_to_fit();
-    batch->left = {};
   }
   PushFree(IndexOf(id));
   return FreeResult::kOk;

@@ -20,23 +20,29 @@
 
 namespace railhop {
 
-struct Batch {
-  // Filled by the application before it is submitted, then read-only.
-  std::vector<TransferRequest> requests;
-  uint64_t submitted = 0;             // cycles
-  uint64_t deadline = 0;              // cycles
-  BatchListener* listener = nullptr;  // nullptr: nobody is told of the end
-  uint64_t cookie = 0;                // for the listener
-  FenceTicket fence = {};             // of the source
+struct BatchRequest : TransferRequest {
+  // Bytes that are not known to be at the target. SubmitActor writes, any thread reads.
+  uint64_t left = 0;
+};
 
-  // Bytes of each request that are not known to be at the target. Set with `requests`; then
-  // SubmitActor writes, any thread reads.
-  std::vector<uint64_t> left;
+// By cache lines: what the submission fills in, what SubmitActor adds up, what is published.
+// Batches of one request are the most frequent, and dozens of them are under way while megabytes of
+// payload pass through the cache.
+struct alignas(64) Batch {
+  // Filled by the application before it is submitted, then read-only but for `left`.
+  std::vector<BatchRequest> requests;
+  uint64_t deadline = 0;   // cycles
+  FenceTicket fence = {};  // of the source
+
+  void SetRequests(std::span<const TransferRequest> all) {
+    requests.clear();
+    requests.reserve(all.size());
+    for (const TransferRequest& request : all) requests.push_back({request, request.length});
+  }
   void NoteDone(size_t request, uint64_t count) {
-    const std::atomic_ref<uint64_t> word(left[request]);
+    const std::atomic_ref<uint64_t> word(requests[request].left);
     word.store(word.load(std::memory_order_relaxed) - count, std::memory_order_release);
   }
-  void SetRequests(std::span<const TransferRequest> all);
 
   // SubmitActor's.
   struct Progress {
@@ -65,7 +71,13 @@ struct Batch {
   std::atomic<uint32_t> waiters{0};
   std::atomic<uint32_t> generation{0};  // odd while the batch is in use, and part of its id
   std::atomic<uint32_t> next_free{0};
+
+  // The application's, as above: for the end.
+  BatchListener* listener = nullptr;  // nullptr: nobody is told of it
+  uint64_t cookie = 0;                // for the listener
+  uint64_t submitted = 0;             // cycles
 };
+static_assert(sizeof(Batch) == 3 * 64);
 
 class RequestTable {
  public:

@@ -274,6 +274,7 @@ void SubmitActor::FinishBatch(uint32_t index) {
   Batch& batch = table_.at(index);
   live_[index] = false;
   --batches_;
+  if (batch.progress.abandoned != TransferError::kNone) --abandoned_;
   switch (batch.progress.error) {
     case TransferError::kNone:
       return Publish(batch, BatchState::kCompleted);
@@ -342,6 +343,7 @@ void SubmitActor::Abandon(uint32_t index, TransferError error) {
   Batch::Progress& progress = table_.at(index).progress;
   if (progress.abandoned != TransferError::kNone) return;
   progress.abandoned = error;
+  ++abandoned_;
   ++progress.bytes_moving;  // it cannot be over while we are at it
   gate_.Remove(index);
   active_.Remove(index);

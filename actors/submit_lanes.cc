@@ -168,7 +168,7 @@ void SubmitActor::CheckPieceDeadline(uint32_t lane, RingPiece& piece, uint64_t n
 }
 
 bool SubmitActor::CarriesAbandoned(const RingPiece& piece) const {
-  if (piece.ended) return false;
+  if (abandoned_ == 0 || piece.ended) return false;
   // A batch whose spans have ended may belong to the application again: not to be looked at.
   return std::any_of(piece.content.spans.begin() + piece.next_span, piece.content.spans.end(),
                      [this](const Span& span) {

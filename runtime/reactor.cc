@@ -96,17 +96,19 @@ void Reactor::Run(const std::function<void(absl::Status)>& started) {
   started(absl::OkStatus());
   if (exit_.load(std::memory_order_acquire)) return;
   StartActors();
-  const uint64_t spin = ToCycles(SpinOf(options_));
+  const bool busy = options_.idle == IdlePolicy::kBusy;
+  const uint64_t spin = busy ? UINT64_MAX : ToCycles(SpinOf(options_));
   while (!exit_.load(std::memory_order_acquire)) {
     if (RunPass() != 0) {
       last_work_ = now_;
-    } else if (options_.idle == IdlePolicy::kBusy) {
-      CpuRelax();
     } else if (guests_.load(std::memory_order_relaxed) != 0 &&
                now_ >= no_guests_until_.load(std::memory_order_relaxed)) {
       Host();
     } else if (now_ - last_work_ >= spin) {
       Park(now_ + ToCycles(options_.safety_tick));
+    } else {
+      CpuRelax();  // the other thread of a physical core, often the sender's memcpy, runs the
+                   // faster
     }
   }
   wakes_.Flush();
