@@ -124,6 +124,17 @@ class Fake final : public FakeCuda {
     std::erase(order, stream);
   }
   size_t Waiting() const override { return order.size(); }
+  uint64_t MapChunks(size_t bytes, std::span<const int> devices) override {
+    std::lock_guard lock(mutex);
+    void* const room = mmap(nullptr, devices.size() * bytes, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    auto* at = static_cast<std::byte*>(room);
+    for (const int device : devices) {
+      if (device >= 0) Map(bytes, device, at);
+      at += bytes;
+    }
+    return reinterpret_cast<uintptr_t>(room);
+  }
   size_t Allocated() const override {
     size_t bytes = 0;
     for (const auto& [base, memory] : memories) bytes += memory.imports == 0 ? memory.size : 0;
@@ -134,6 +145,17 @@ class Fake final : public FakeCuda {
                                              [](const auto& m) { return m.second.imports != 0; }));
   }
 
+  // At `place`, over what is there, or somewhere. Nullptr: there is no room.
+  std::byte* Map(size_t size, int device, std::byte* place) {
+    Memory memory{.size = size, .fd = memfd_create("fake-gpu", MFD_CLOEXEC), .device = device};
+    if (memory.fd < 0 || ftruncate(memory.fd, static_cast<off_t>(size)) != 0) return nullptr;
+    void* base = mmap(place, size, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | (place == nullptr ? 0 : MAP_FIXED), memory.fd, 0);
+    if (base == MAP_FAILED) return nullptr;
+    memory.base = static_cast<std::byte*>(base);
+    memories.emplace(memory.base, memory);
+    return memory.base;
+  }
   static void Unmap(const Memory& memory) {
     munmap(memory.base, memory.size);
     close(memory.fd);
@@ -297,16 +319,6 @@ Result ThreadExchangeStreamCaptureMode(int* mode) {
   return 0;
 }
 
-Result Allocate(DevicePointer* result, size_t size, int device) {
-  Memory memory{.size = size, .fd = memfd_create("fake-gpu", MFD_CLOEXEC), .device = device};
-  if (memory.fd < 0 || ftruncate(memory.fd, static_cast<off_t>(size)) != 0) return 2;
-  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
-  if (base == MAP_FAILED) return cuda::kOutOfMemory;
-  memory.base = static_cast<std::byte*>(base);
-  TheFake().memories.emplace(memory.base, memory);
-  *result = reinterpret_cast<uintptr_t>(base);
-  return 0;
-}
 // The allocation an address lies in.
 Memory* Find(DevicePointer address) {
   Fake& fake = TheFake();
@@ -319,7 +331,8 @@ Memory* Find(DevicePointer address) {
 Result MemAlloc(DevicePointer* address, size_t size) {
   ENTER("cuMemAlloc", true);
   if (size > fake.largest_allocation) return cuda::kOutOfMemory;
-  return Allocate(address, size, contexts.back()->device);
+  *address = reinterpret_cast<uintptr_t>(fake.Map(size, contexts.back()->device, nullptr));
+  return *address == 0 ? cuda::kOutOfMemory : 0;
 }
 Result Free(DevicePointer address) {
   Fake& fake = TheFake();

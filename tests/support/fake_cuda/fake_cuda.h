@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 
 namespace railhop {
@@ -34,6 +35,9 @@ class FakeCuda {
   virtual void Release(void* stream) = 0;
   // Commands issued and not carried out.
   virtual size_t Waiting() const = 0;
+  // Memory of so many bytes, a multiple of 4096, on each of the devices, one mapping behind the
+  // other at neighbouring addresses, as expandable segments have it; -1: nothing is mapped there.
+  virtual uint64_t MapChunks(size_t bytes, std::span<const int> devices) = 0;
   // Bytes of device memory that are allocated, and mappings of other processes' memory.
   virtual size_t Allocated() const = 0;
   virtual size_t Imported() const = 0;

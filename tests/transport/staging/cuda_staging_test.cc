@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/support/fake_cuda/fake_cuda.h"
 
 namespace railhop {
@@ -53,12 +55,13 @@ TEST_F(CudaStagingTest, HostMemoryGoesDirectAndIsNoGpus) {
 }
 
 // Field fault G5.
-TEST_F(CudaStagingTest, G5MemoryThatIsMappedInPartIsRefusedWithTheReason) {
-  std::byte* const memory = Allocate(*device_, 8192);
-  // Whatever lies behind it is none of the device's, or shorter than this.
-  const absl::Status status = staging_->CanStage(memory + 4096, size_t{1} << 46, "cuda:0").status();
+TEST_F(CudaStagingTest, G5MemoryOfSeveralMappingsIsStagedAndInPartRefusedWithTheReason) {
+  const uint64_t chunks = fake_.MapChunks(4096, std::array{1, 1, -1});
+  auto* const memory = reinterpret_cast<std::byte*>(chunks);  // NOLINT(performance-no-int-to-ptr)
+  EXPECT_TRUE(*staging_->CanStage(memory + 100, 8000, "*"));
+  const absl::Status status = staging_->CanStage(memory, 8193, "cuda:0").status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("only the first 4096 are mapped"));
+  EXPECT_THAT(status.message(), HasSubstr("only the first 8192 are mapped"));
 }
 
 TEST_F(CudaStagingTest, DoorbellsAreSharedWhileTheResultLives) {

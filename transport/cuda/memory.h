@@ -1,0 +1,20 @@
+// Whose memory a range of addresses is, as the driver says and whatever the application calls it.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "transport/cuda/driver.h"
+
+namespace railhop {
+
+// The ordinal of the GPU that [address, address + length) lies on; nullopt: it is no GPU's, as the
+// driver says of its first byte. The range may begin and end inside of mappings and consist of
+// several (expandable segments): copies go over their borders, so it is one range to those who
+// copy. InvalidArgument: it is not mapped to its end, or goes on in another GPU's memory; the text
+// names the address where. Set-up call of any thread in which a context is current (CudaScope).
+absl::StatusOr<std::optional<cuda::Device>> FindGpuOf(const CudaDriver& driver, const void* address,
+                                                      size_t length);
+
+}  // namespace railhop
