@@ -25,7 +25,7 @@ namespace railhop {
 class KeyTable {
  public:
   static constexpr uint32_t kCapacity = 4096;
-  // `memory` of a range that lies in no shared memory.
+  // `memory` of a range that lies in no shared memory, and on no GPU.
   static constexpr uint32_t kNoMemory = UINT32_MAX;
 
   struct Entry {
@@ -33,7 +33,7 @@ class KeyTable {
     std::atomic<uint32_t> users;  // requests at work on the range
     std::atomic<uint64_t> address;
     std::atomic<uint64_t> length;
-    uint32_t memory;  // which of the owner's shared memories it lies in
+    uint32_t memory;  // which of the owner's shared memories it lies in, or which of its GPUs
     uint8_t padding[36];
   };
 

@@ -65,6 +65,7 @@ struct Handle {
 
 struct Memory {
   std::byte* base = nullptr;
+  std::byte* reached = nullptr;  // the same bytes, where the CPU may touch them
   size_t size = 0;
   int fd = -1;
   int device = 0;
@@ -89,7 +90,7 @@ class Fake final : public FakeCuda {
     order.clear();
     version = 13000;
     missing.clear();
-    manual = false;
+    manual = hidden = false;
     stream_write = 1;
     stream_write_v1 = 0;
     peer_access = true;
@@ -135,6 +136,16 @@ class Fake final : public FakeCuda {
     }
     return reinterpret_cast<uintptr_t>(room);
   }
+  std::vector<std::byte> Read(uint64_t address, size_t bytes) override {
+    std::vector<std::byte> read(bytes);
+    std::lock_guard lock(mutex);
+    Copy(reinterpret_cast<uintptr_t>(read.data()), address, bytes);
+    return read;
+  }
+  void Write(uint64_t address, std::span<const std::byte> bytes) override {
+    std::lock_guard lock(mutex);
+    Copy(address, reinterpret_cast<uintptr_t>(bytes.data()), bytes.size());
+  }
   size_t Allocated() const override {
     size_t bytes = 0;
     for (const auto& [base, memory] : memories) bytes += memory.imports == 0 ? memory.size : 0;
@@ -149,16 +160,49 @@ class Fake final : public FakeCuda {
   std::byte* Map(size_t size, int device, std::byte* place) {
     Memory memory{.size = size, .fd = memfd_create("fake-gpu", MFD_CLOEXEC), .device = device};
     if (memory.fd < 0 || ftruncate(memory.fd, static_cast<off_t>(size)) != 0) return nullptr;
-    void* base = mmap(place, size, PROT_READ | PROT_WRITE,
+    void* base = mmap(place, size, hidden ? PROT_NONE : PROT_READ | PROT_WRITE,
                       MAP_SHARED | (place == nullptr ? 0 : MAP_FIXED), memory.fd, 0);
-    if (base == MAP_FAILED) return nullptr;
+    void* reached =
+        hidden ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0) : base;
+    if (base == MAP_FAILED || reached == MAP_FAILED) return nullptr;
     memory.base = static_cast<std::byte*>(base);
+    memory.reached = static_cast<std::byte*>(reached);
     memories.emplace(memory.base, memory);
     return memory.base;
   }
   static void Unmap(const Memory& memory) {
     munmap(memory.base, memory.size);
+    if (memory.reached != memory.base) munmap(memory.reached, memory.size);
     close(memory.fd);
+  }
+
+  // The allocation an address lies in.
+  Memory* Find(DevicePointer address) {
+    auto* const pointer = static_cast<std::byte*>(AsPointer(address));
+    auto above = memories.upper_bound(pointer);
+    if (above == memories.begin()) return nullptr;
+    Memory& memory = std::prev(above)->second;
+    return pointer < memory.base + memory.size ? &memory : nullptr;
+  }
+  // Where the CPU may touch so many of the bytes at an address.
+  std::byte* Reach(DevicePointer address, size_t* bytes) {
+    auto* const pointer = static_cast<std::byte*>(AsPointer(address));
+    const Memory* const memory = Find(address);
+    if (memory == nullptr) return pointer;
+    const auto offset = static_cast<size_t>(pointer - memory->base);
+    *bytes = std::min(*bytes, memory->size - offset);
+    return memory->reached + offset;
+  }
+  void Copy(DevicePointer destination, DevicePointer source, size_t size) {
+    while (size != 0) {
+      size_t bytes = size;
+      std::byte* const to = Reach(destination, &bytes);
+      const std::byte* const from = Reach(source, &bytes);
+      std::memcpy(to, from, bytes);
+      destination += bytes;
+      source += bytes;
+      size -= bytes;
+    }
   }
 
   // Counts the call and says how it goes: 0 unless the test wants it to fail.
@@ -319,15 +363,6 @@ Result ThreadExchangeStreamCaptureMode(int* mode) {
   return 0;
 }
 
-// The allocation an address lies in.
-Memory* Find(DevicePointer address) {
-  Fake& fake = TheFake();
-  auto* const pointer = static_cast<std::byte*>(AsPointer(address));
-  auto above = fake.memories.upper_bound(pointer);
-  if (above == fake.memories.begin()) return nullptr;
-  Memory& memory = std::prev(above)->second;
-  return pointer < memory.base + memory.size ? &memory : nullptr;
-}
 Result MemAlloc(DevicePointer* address, size_t size) {
   ENTER("cuMemAlloc", true);
   if (size > fake.largest_allocation) return cuda::kOutOfMemory;
@@ -388,7 +423,7 @@ Result MemHostGetDevicePointer(DevicePointer* result, void* address, unsigned) {
 }
 Result PointerGetAttribute(void* value, cuda::PointerAttribute attribute, DevicePointer address) {
   ENTER("cuPointerGetAttribute", true);
-  const Memory* memory = Find(address);
+  const Memory* memory = fake.Find(address);
   if (memory == nullptr) return cuda::kInvalidValue;
   switch (attribute) {
     case cuda::PointerAttribute::kMemoryType:
@@ -408,7 +443,7 @@ Result PointerGetAttribute(void* value, cuda::PointerAttribute attribute, Device
 }
 Result IpcGetMemHandle(cuda::IpcMemHandle* result, DevicePointer address) {
   ENTER("cuIpcGetMemHandle", true);
-  const Memory* memory = Find(address);
+  const Memory* memory = fake.Find(address);
   if (memory == nullptr) return cuda::kInvalidValue;
   const Handle handle{{'F', 'A', 'K', 'E'}, getpid(), memory->fd, memory->size, memory->device};
   std::memset(result, 0, sizeof(*result));
@@ -434,7 +469,7 @@ Result IpcOpenMemHandle(DevicePointer* result, cuda::IpcMemHandle bytes, unsigne
   std::fclose(file);
   void* base = mmap(nullptr, memory.size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
   if (base == MAP_FAILED) return cuda::kInvalidValue;
-  memory.base = static_cast<std::byte*>(base);
+  memory.base = memory.reached = static_cast<std::byte*>(base);
   fake.memories.emplace(memory.base, memory);
   *result = reinterpret_cast<uintptr_t>(base);
   return 0;
@@ -447,7 +482,7 @@ Result IpcCloseMemHandle(DevicePointer address) {
 Result MemcpyAsync(DevicePointer destination, DevicePointer source, size_t size,
                    cuda::Stream stream) {
   ENTER_WORK("cuMemcpyAsync");
-  fake.Add(stream, [=] { std::memcpy(AsPointer(destination), AsPointer(source), size); });
+  fake.Add(stream, [=, &fake] { fake.Copy(destination, source, size); });
   return 0;
 }
 Result MemcpyBatchAsync13(DevicePointer* destinations, DevicePointer* sources, size_t* sizes,

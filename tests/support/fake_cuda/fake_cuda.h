@@ -18,6 +18,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace railhop {
 
@@ -38,6 +39,9 @@ class FakeCuda {
   // Memory of so many bytes, a multiple of 4096, on each of the devices, one mapping behind the
   // other at neighbouring addresses, as expandable segments have it; -1: nothing is mapped there.
   virtual uint64_t MapChunks(size_t bytes, std::span<const int> devices) = 0;
+  // What lies in device memory, `hidden` or not.
+  virtual std::vector<std::byte> Read(uint64_t address, size_t bytes) = 0;
+  virtual void Write(uint64_t address, std::span<const std::byte> bytes) = 0;
   // Bytes of device memory that are allocated, and mappings of other processes' memory.
   virtual size_t Allocated() const = 0;
   virtual size_t Imported() const = 0;
@@ -47,6 +51,9 @@ class FakeCuda {
   std::map<std::string, bool> missing;  // entry points the driver does not have
   // --- Any time:
   bool manual = false;
+  // Memory made from now on is a GPU's in that the CPU cannot touch it: it faults. Single copies
+  // reach it, kernels and batches do not.
+  bool hidden = false;
   // Streams that carry out nothing even so, and those that an application captures: a call that
   // would end the capture, or get into it, counts in captures_broken.
   std::set<void*> held;

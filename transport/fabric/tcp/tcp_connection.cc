@@ -21,11 +21,17 @@ namespace {
 constexpr size_t kLargestCall = 1 << 20;
 constexpr int kCallsInTurn = 2;
 constexpr size_t kPartsInCall = 32;
+// A copy that takes long is asked after less and less often, down to a millisecond.
+constexpr uint64_t kLongestCopyPoll = 500;  // x Peer::copy_poll
 // What a part costs besides its bytes, for choosing a connection.
 constexpr uint64_t kPartCost = 4096;
 
 bool HungUp(int error) {
   return error == 0 || error == ECONNRESET || error == EPIPE;
+}
+
+bool IsBouncedRead(const TcpPart& part) {
+  return part.bounce != nullptr && part.opcode == FabricOpcode::kRead;
 }
 
 }  // namespace
@@ -35,6 +41,7 @@ bool HungUp(int error) {
 void TcpConnection::Queue(const TcpPart& part, uint64_t now) {
   if (done_ == queued_) since_ = now;
   At(queued_++) = part;
+  if (IsBouncedRead(part)) ++bounced_reads_;
   backlog_ += part.length + kPartCost;
 }
 
@@ -58,7 +65,7 @@ void TcpConnection::Close(State state) {
   CloseSocket();
   state_ = state;
   done_ = sent_ = queued_;
-  backlog_ = 0;
+  bounced_reads_ = backlog_ = 0;
 }
 
 void TcpConnection::Notice(uint32_t events) {
@@ -79,10 +86,14 @@ bool TcpConnection::Runnable() const {
   if (given_up && state_ != State::kFinishing) return true;
   if (state_ == State::kClosed) return done_ != queued_;
   if (state_ == State::kConnecting) return writable_;
-  return readable_ || (writable_ && HasToSend());
+  return !Suspended() && (readable_ || (writable_ && HasToSend()));
 }
 
 uint64_t TcpConnection::Deadline() const {
+  return std::min(StateDeadline(), look_at_);
+}
+
+uint64_t TcpConnection::StateDeadline() const {
   switch (state_) {
     case State::kClosed:
     case State::kEnded:
@@ -100,12 +111,14 @@ uint64_t TcpConnection::Deadline() const {
 }
 
 void TcpConnection::Run(uint64_t now) {
+  if (now >= look_at_) LookAtCopy(now);
   if (state_ == State::kClosed && done_ != queued_ && !IsCut(done_)) Open(now);
   if (state_ == State::kConnecting && writable_) FinishConnect(now);
   // First: a target that has hung up since the last part is connected to anew.
-  if (readable_ && state_ >= State::kGreeting) Receive(now);
-  if (writable_ && HasToSend()) Send(now);
-  if (now >= Deadline()) Expire(now);
+  if (readable_ && state_ >= State::kGreeting && !Suspended()) Receive(now);
+  if (writable_ && HasToSend() && !Suspended()) Send(now);
+  if (!bounce_.copying()) bounce_.GiveBack();  // now it is the socket that waits
+  if (now >= StateDeadline()) Expire(now);
   if (limit_ != UINT64_MAX && state_ < State::kFinishing && (done_ == queued_ || IsCut(done_))) {
     Finish(now);
   }
@@ -151,11 +164,62 @@ void TcpConnection::ConnectFailed(int error, uint64_t now) {
   owner_.PartFailed(sequence, refused_ ? FabricStatus::kTargetDead : FabricStatus::kTransport);
 }
 
+// --- Copies of a GPU
+
+void TcpConnection::LookLater(uint64_t now) {
+  look_at_ =
+      now + std::clamp((now - since_) / 16, peer_.copy_poll, kLongestCopyPoll * peer_.copy_poll);
+}
+
+void TcpConnection::LookAtCopy(uint64_t now) {
+  look_at_ = kNever;
+  if (!bounce_.copying()) return;  // a buffer was wanting: whoever needs one asks again
+  const bool loading = bounce_.loading();
+  const TcpBounceBuffer::Copy copy = bounce_.Ask();
+  if (copy == TcpBounceBuffer::Copy::kPending) return LookLater(now);
+  const uint64_t position = loading ? sent_ : done_;
+  const bool wanted = state_ == State::kOpen && position != queued_ && !IsCut(position);
+  if (!wanted) return;
+  if (copy == TcpBounceBuffer::Copy::kFailed) {
+    return owner_.PartFailed(At(position).sequence, FabricStatus::kTransport);
+  }
+  since_ = now;
+  if (!loading && answer_bytes_ == AnswerBytes(At(done_))) EndPart();
+}
+
+// What is at hand of the payload of the part at sent_, from `offset` on. Nothing: a GPU must bring
+// it first, or has failed to.
+std::span<std::byte> TcpConnection::Payload(const TcpPart& part, uint64_t offset, uint64_t now) {
+  if (part.bounce == nullptr) {
+    return {part.local + offset, std::min<size_t>(part.length - offset, kLargestCall)};
+  }
+  const uint64_t address = reinterpret_cast<uint64_t>(part.local) + offset;
+  const std::span<std::byte> loaded = bounce_.Loaded(address);
+  if (!loaded.empty()) return loaded;
+  const size_t length = std::min<size_t>(part.length - offset, TcpBounce::kBufferBytes);
+  if (!bounce_.Take(part.bounce) || bounce_.Load(address, length)) {
+    LookLater(now);
+  } else {
+    owner_.PartFailed(part.sequence, FabricStatus::kTransport);
+  }
+  return {};
+}
+
+// Whether there is a place for what comes next.
+bool TcpConnection::CanReceive(uint64_t now) {
+  if (bounced_reads_ == 0 || !InPayload() || At(done_).bounce == nullptr) return true;
+  if (bounce_.held()) return false;  // with what is to be sent first
+  if (bounce_.Take(At(done_).bounce)) return true;
+  LookLater(now);
+  return false;
+}
+
 // --- Sending
 
 void TcpConnection::Send(uint64_t now) {
   for (int i = 0; i < kCallsInTurn && HasToSend(); ++i) {
-    const ssize_t sent = SendParts();
+    const ssize_t sent = SendParts(now);
+    if (sent == 0) return;  // nothing is at hand
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
       writable_ = false;
@@ -172,7 +236,7 @@ void TcpConnection::Send(uint64_t now) {
 
 // The headers of parts that were sent in part are made again: nothing is kept between calls but a
 // count.
-ssize_t TcpConnection::SendParts() {
+ssize_t TcpConnection::SendParts(uint64_t now) {
   std::array<std::array<std::byte, kTcpHeaderBytes>, kPartsInCall> headers;
   std::array<iovec, 2 * kPartsInCall> pieces;
   size_t count = 0;
@@ -188,6 +252,13 @@ ssize_t TcpConnection::SendParts() {
       if (position == queued_ || IsCut(position)) break;
       const TcpPart& part = At(position);
       const bool write = part.opcode == FabricOpcode::kWrite;
+      const uint64_t offset = skip < kTcpHeaderBytes ? 0 : skip - kTcpHeaderBytes;
+      std::span<std::byte> payload;
+      if (write) {
+        if (part.bounce != nullptr && i != 0) break;  // there is one buffer, for the first
+        payload = Payload(part, offset, now);
+        if (payload.empty()) break;
+      }
       if (skip < kTcpHeaderBytes) {
         EncodeTcpHeader({.size = part.length,
                          .address = part.remote_address,
@@ -196,18 +267,16 @@ ssize_t TcpConnection::SendParts() {
                         headers[i]);
         pieces[count++] = {.iov_base = headers[i].data() + skip, .iov_len = kTcpHeaderBytes - skip};
         bytes += kTcpHeaderBytes - skip;
-        skip = kTcpHeaderBytes;
       }
       if (write) {
-        const uint64_t offset = skip - kTcpHeaderBytes;
-        const size_t length = std::min<size_t>(part.length - offset, kLargestCall);
-        pieces[count++] = {.iov_base = part.local + offset, .iov_len = length};
-        bytes += length;
-        if (offset + length != part.length) break;
+        pieces[count++] = {.iov_base = payload.data(), .iov_len = payload.size()};
+        bytes += payload.size();
+        if (offset + payload.size() != part.length) break;
       }
       skip = 0;
     }
   }
+  if (count == 0) return 0;
   msghdr message{};
   message.msg_iov = pieces.data();
   message.msg_iovlen = count;
@@ -224,6 +293,7 @@ void TcpConnection::CountSent(size_t bytes) {
     if (sent_bytes_ < length) break;
     sent_bytes_ -= length;
     ++sent_;
+    if (part.bounce != nullptr) bounce_.GiveBack();
   }
   EndSilentWrites();
 }
@@ -235,13 +305,17 @@ void TcpConnection::EndSilentWrites() {
 // --- Receiving
 
 uint64_t TcpConnection::AnswerBytes(const TcpPart& part) const {
-  return (peer_.acknowledged ? kTcpStatusBytes : 0) +
-         (part.opcode == FabricOpcode::kRead ? part.length : 0);
+  return StatusBytes() + (part.opcode == FabricOpcode::kRead ? part.length : 0);
+}
+
+bool TcpConnection::InPayload() const {
+  return state_ == State::kOpen && done_ != sent_ && !IsCut(done_) &&
+         answer_bytes_ >= StatusBytes();
 }
 
 void TcpConnection::Receive(uint64_t now) {
-  for (int i = 0; i < kCallsInTurn; ++i) {
-    const ssize_t got = ReceiveSome();
+  for (int i = 0; i < kCallsInTurn && CanReceive(now); ++i) {
+    const ssize_t got = ReceiveSome(now);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) {
       readable_ = false;
@@ -251,7 +325,7 @@ void TcpConnection::Receive(uint64_t now) {
     if (got <= 0) return Lost(got < 0 ? errno : 0, now);
     if (state_ == State::kFinishing) continue;  // thrown away
     since_ = now;
-    if (!readable_) return;  // what came has ended the connection
+    if (!readable_ || Suspended()) return;  // what came has ended the connection, or is stored
   }
 }
 
@@ -261,29 +335,36 @@ void TcpConnection::NoteReceived(ssize_t got, size_t wanted) {
   if (got > 0 && static_cast<size_t>(got) < wanted && !ending_) readable_ = false;
 }
 
-ssize_t TcpConnection::ReceiveSome() {
+ssize_t TcpConnection::ReceiveSome(uint64_t now) {
   if (state_ == State::kFinishing) return recv(fd_.get(), buffer_.data(), buffer_.size(), 0);
-  const size_t status_bytes = peer_.acknowledged ? kTcpStatusBytes : 0;
   iovec pieces[2];
   int count = 0;
   size_t direct = 0;
+  size_t beyond = buffer_.size();
   // The rest of a read's data goes to its place.
-  if (state_ == State::kOpen && done_ != sent_ && !IsCut(done_) && answer_bytes_ >= status_bytes) {
+  if (InPayload()) {
     const TcpPart& part = At(done_);
     const uint64_t left = AnswerBytes(part) - answer_bytes_;
+    std::byte* place = part.local + (answer_bytes_ - StatusBytes());
     direct = std::min<uint64_t>(left, kLargestCall);
-    pieces[count++] = {.iov_base = part.local + (answer_bytes_ - status_bytes), .iov_len = direct};
-    if (direct != left) {
+    if (part.bounce != nullptr) {
+      place = bounce_.room().data();
+      direct = std::min(direct, bounce_.room().size());
+    }
+    pieces[count++] = {.iov_base = place, .iov_len = direct};
+    if (direct != left || bounced_reads_ != 0) {
       const ssize_t got = readv(fd_.get(), pieces, count);
-      if (got > 0) answer_bytes_ += static_cast<size_t>(got);
       NoteReceived(got, direct);
+      if (got > 0) EndReceive(static_cast<size_t>(got), now);
       return got;
     }
+  } else if (bounced_reads_ != 0 && answer_bytes_ < kTcpStatusBytes) {
+    beyond = kTcpStatusBytes - answer_bytes_;  // what follows may be a GPU's
   }
-  pieces[count++] = {.iov_base = buffer_.data(), .iov_len = buffer_.size()};
+  pieces[count++] = {.iov_base = buffer_.data(), .iov_len = beyond};
   const ssize_t got = readv(fd_.get(), pieces, count);
   if (got <= 0) return got;
-  NoteReceived(got, direct + buffer_.size());
+  NoteReceived(got, direct + beyond);
   const size_t placed = std::min(direct, static_cast<size_t>(got));
   if (placed != 0) {
     answer_bytes_ += placed;
@@ -293,9 +374,23 @@ ssize_t TcpConnection::ReceiveSome() {
   return got;
 }
 
+// So many bytes of the part at done_ are in its place, or in the buffer before it.
+void TcpConnection::EndReceive(size_t bytes, uint64_t now) {
+  const TcpPart& part = At(done_);
+  const uint64_t address = reinterpret_cast<uint64_t>(part.local) + (answer_bytes_ - StatusBytes());
+  answer_bytes_ += bytes;
+  if (part.bounce == nullptr) {
+    if (answer_bytes_ == AnswerBytes(part)) EndPart();
+  } else if (bounce_.Store(address, bytes)) {
+    LookLater(now);
+  } else {
+    owner_.PartFailed(part.sequence, FabricStatus::kTransport);
+  }
+}
+
 // Bytes of answers, in order. False: they ended the connection.
 bool TcpConnection::Take(std::span<const std::byte> bytes) {
-  const size_t status_bytes = peer_.acknowledged ? kTcpStatusBytes : 0;
+  const size_t status_bytes = StatusBytes();
   while (!bytes.empty()) {
     const bool greeting = state_ == State::kGreeting;
     // The target may refuse a write of which not all is sent; else it has nothing to say.
@@ -357,6 +452,7 @@ void TcpConnection::EndPart() {
     unread_ = AnswerBytes(part) == 0;
     if (unread_) owner_.PartExposed(part.sequence);
     backlog_ -= part.length + kPartCost;
+    if (IsBouncedRead(part)) --bounced_reads_;
     ++done_;
     owner_.PartDone(part.sequence);
   } while (done_ != sent_ && AnswerBytes(At(done_)) == 0);
@@ -433,7 +529,7 @@ void TcpConnection::Finish(uint64_t now) {
   shutdown(fd_.get(), SHUT_WR);
   state_ = State::kFinishing;
   done_ = sent_ = queued_;
-  backlog_ = 0;
+  bounced_reads_ = backlog_ = 0;
   since_ = now;
   readable_ = true;  // the target may have hung up already
 }

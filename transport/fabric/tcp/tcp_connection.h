@@ -9,6 +9,9 @@
 //
 // Small parts go out together, headers and payloads in one call. Payload goes from and to the local
 // range directly; a small buffer takes the statuses, and with them the beginnings of what follows.
+// Payload of a GPU's memory goes through a bounce buffer (tcp_bounce.h): loaded before it is sent,
+// stored when it is received, and statuses are then read without what follows. While the GPU
+// copies, or all buffers are in use, the socket waits; Deadline() says when to look.
 //
 // Ending. Cut(limit) says that the endpoint failed at a request: parts from there on are given up,
 // those before still run to their end. A connection that then has none left ends. If it has sent
@@ -19,7 +22,7 @@
 //   a Railhop target                    unconfirmed(): the endpoint sends a drain request
 //   any other target                    kFinishing: our side is shut, and what the target hangs up
 //                                       after has been read; for `finish_timeout` at most
-// From kFinishing on no local range is touched.
+// From kFinishing on no local range is touched, but by a copy that is under way (copying()).
 //
 // Threads: the polling thread's. Nothing blocks or allocates after construction.
 #pragma once
@@ -33,6 +36,7 @@
 #include <vector>
 
 #include "transport/fabric/fabric.h"
+#include "transport/fabric/tcp/tcp_bounce.h"
 #include "transport/fabric/tcp/tcp_protocol.h"
 #include "transport/fabric/tcp/tcp_target.h"
 #include "transport/ring/guarded_fd.h"
@@ -45,6 +49,7 @@ struct TcpPart {
   uint64_t sequence = 0;  // of the request; parts are queued in its order
   std::byte* local = nullptr;
   uint64_t remote_address = 0;
+  TcpBounce* bounce = nullptr;  // of the GPU that the local range lies on
 };
 
 class TcpConnection {
@@ -73,6 +78,7 @@ class TcpConnection {
     uint64_t connect_timeout = 0;
     uint64_t status_timeout = 0;
     uint64_t finish_timeout = 0;
+    uint64_t copy_poll = 0;  // from the start of a GPU's copy to the first look
   };
 
   enum class State : uint8_t { kClosed, kConnecting, kGreeting, kOpen, kFinishing, kEnded };
@@ -104,6 +110,8 @@ class TcpConnection {
   uint64_t Deadline() const;
 
   State state() const { return state_; }
+  // A GPU may be at work on a local range.
+  bool copying() const { return bounce_.copying(); }
   // kEnded with bytes of a write on the way that a drain request must confirm, or nothing can.
   bool unconfirmed() const { return unconfirmed_; }
   bool refused() const { return state_ == State::kEnded && refused_; }  // nobody listens there
@@ -118,17 +126,26 @@ class TcpConnection {
   bool IsCut(uint64_t position) const { return At(position).sequence >= limit_; }
   bool HasToSend() const;
   bool IsLocal() const { return peer_.addresses[address_].storage.ss_family == AF_UNIX; }
+  bool Suspended() const { return look_at_ != kNever; }
+  uint64_t StateDeadline() const;
   uint64_t AnswerBytes(const TcpPart& part) const;
+  size_t StatusBytes() const { return peer_.acknowledged ? kTcpStatusBytes : 0; }
+  bool InPayload() const;
 
   void TryConnect(uint64_t now);
   void FinishConnect(uint64_t now);
   void ConnectFailed(int error, uint64_t now);
+  void LookLater(uint64_t now);
+  void LookAtCopy(uint64_t now);
+  std::span<std::byte> Payload(const TcpPart& part, uint64_t offset, uint64_t now);
+  bool CanReceive(uint64_t now);
   void Send(uint64_t now);
-  ssize_t SendParts();
+  ssize_t SendParts(uint64_t now);
   void CountSent(size_t bytes);
   void EndSilentWrites();
   void Receive(uint64_t now);
-  ssize_t ReceiveSome();
+  ssize_t ReceiveSome(uint64_t now);
+  void EndReceive(size_t bytes, uint64_t now);
   void NoteReceived(ssize_t got, size_t wanted);
   bool Take(std::span<const std::byte> bytes);
   bool TakeStatus();
@@ -168,6 +185,9 @@ class TcpConnection {
   uint64_t answer_bytes_ = 0;  // received of the part at done_, or of the greeting; status included
   uint64_t backlog_ = 0;
 
+  TcpBounceBuffer bounce_;      // between two calls of Run held only while copying
+  uint64_t bounced_reads_ = 0;  // parts not done
+  uint64_t look_at_ = kNever;   // when to ask after a copy, or for a buffer
   std::array<std::byte, kTcpStatusBytes> status_;
   std::array<std::byte, kBufferBytes> buffer_;
 };

@@ -13,9 +13,10 @@ constexpr uint64_t kPartAlignment = 4096;
 }  // namespace
 
 TcpEndpoint::TcpEndpoint(TcpConnection::Peer peer, uint32_t connections, size_t depth,
-                         KeyTable* keys)
+                         KeyTable* keys, const TcpBounces* bounces)
     : peer_(std::move(peer)),
       keys_(*keys),
+      bounces_(bounces),
       drainer_(&peer_, this, TcpOperation::kDrain, 1),
       requests_(depth) {
   Owner* const owner = this;
@@ -56,6 +57,8 @@ void TcpEndpoint::QueueParts(uint64_t sequence, uint64_t now) {
   const uint64_t share = (work.length + connections_.size() - 1) / connections_.size();
   const uint64_t piece =
       (std::max(share, kSmallestPart) + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+  const uint32_t device = request.local->memory;
+  TcpBounce* const bounce = device == KeyTable::kNoMemory ? nullptr : bounces_->Of(device);
   size_t connection = LeastBusy();
   for (uint64_t offset = 0; offset < work.length; offset += piece) {
     ++request.parts_left;
@@ -64,7 +67,8 @@ void TcpEndpoint::QueueParts(uint64_t sequence, uint64_t now) {
          .length = static_cast<uint32_t>(std::min(piece, work.length - offset)),
          .sequence = sequence,
          .local = static_cast<std::byte*>(work.local) + offset,
-         .remote_address = work.remote_address + offset},
+         .remote_address = work.remote_address + offset,
+         .bounce = bounce},
         now);
     connection = (connection + 1) % connections_.size();
   }
@@ -132,12 +136,13 @@ void TcpEndpoint::RunEnding(uint64_t now) {
   bool untouched = true;
   for (const auto& connection : connections_) {
     const TcpConnection::State state = connection->state();
-    ended = ended && state == TcpConnection::State::kEnded;
-    untouched = untouched && state >= TcpConnection::State::kFinishing;
+    const bool copying = connection->copying();
+    ended = ended && state == TcpConnection::State::kEnded && !copying;
+    untouched = untouched && state >= TcpConnection::State::kFinishing && !copying;
     unconfirmed_ = unconfirmed_ || connection->unconfirmed();
   }
   if (untouched) {
-    // Nobody reads or writes their local ranges any more, however long the target takes.
+    // Nobody, and no GPU, touches their local ranges any more, however long the target takes.
     for (uint64_t sequence = std::max(head_, limit_); sequence < tail_; ++sequence) {
       LetGo(At(sequence));
     }

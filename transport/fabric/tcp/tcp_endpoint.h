@@ -30,8 +30,10 @@ class TcpEndpoint final : private TcpConnection::Owner {
  public:
   static constexpr uint64_t kNever = TcpConnection::kNever;
 
-  // `depth`: requests, a power of two. `keys` outlives it.
-  TcpEndpoint(TcpConnection::Peer peer, uint32_t connections, size_t depth, KeyTable* keys);
+  // `depth`: requests, a power of two. `keys` and `bounces` (may be nullptr: no key names a GPU)
+  // outlive it.
+  TcpEndpoint(TcpConnection::Peer peer, uint32_t connections, size_t depth, KeyTable* keys,
+              const TcpBounces* bounces);
   ~TcpEndpoint();
 
   // Its caller keeps at most `depth` posted and not taken by NextCompletion.
@@ -78,6 +80,7 @@ class TcpEndpoint final : private TcpConnection::Owner {
 
   const TcpConnection::Peer peer_;
   KeyTable& keys_;
+  const TcpBounces* const bounces_;
   std::vector<std::unique_ptr<TcpConnection>> connections_;
   // Asks for the drain.
   TcpConnection drainer_;

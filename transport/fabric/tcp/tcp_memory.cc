@@ -8,7 +8,7 @@
 
 namespace railhop {
 
-absl::Status TcpMemory::Add(uint64_t address, uint64_t length, TcpMover* mover) {
+absl::Status TcpMemory::Add(uint64_t address, uint64_t length, TcpBounce* bounce) {
   if (length == 0 || address + length < address) {
     return absl::InvalidArgumentError(
         fmt::format("cannot register {} bytes at {:#x}", length, address));
@@ -28,7 +28,7 @@ absl::Status TcpMemory::Add(uint64_t address, uint64_t length, TcpMover* mover) 
   }
   regions_.emplace_hint(next, address,
                         std::shared_ptr<TcpRegion>(new TcpRegion{
-                            .address = address, .length = length, .mover = mover, .gate = {}}));
+                            .address = address, .length = length, .bounce = bounce, .gate = {}}));
   return absl::OkStatus();
 }
 
@@ -82,17 +82,14 @@ void TcpGroups::Leave(const std::shared_ptr<Group>& group) {
   if (found != groups_.end() && found->second == group) groups_.erase(found);
 }
 
-void TcpGroups::Drain(uint64_t token) {
-  std::shared_ptr<Group> group;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = groups_.find(token);
-    if (found == groups_.end()) return;
-    group = std::move(found->second);
-    groups_.erase(found);
-  }
+std::shared_ptr<TcpGroups::Group> TcpGroups::Close(uint64_t token) {
+  const std::lock_guard lock(mutex_);
+  const auto found = groups_.find(token);
+  if (found == groups_.end()) return nullptr;
+  std::shared_ptr<Group> group = std::move(found->second);
+  groups_.erase(found);
   group->gate.Close();
-  while (!group->gate.Quiet()) std::this_thread::yield();
+  return group;
 }
 
 }  // namespace railhop

@@ -1,8 +1,8 @@
 // What the target side of the TCP fabric may touch: the registered regions, and for whom.
 //
 // Threads: everything from any thread; a lock is held for a look-up once per request. Sessions keep
-// what they found, and enter its gate for each single read or write of the socket: nothing is held
-// while a client is slow, so removing a region never waits for one.
+// what they found, and enter its gate for each single read or write of the socket, or copy of a
+// GPU: nothing is held while a client is slow, so removing a region never waits for one.
 #pragma once
 
 #include <chrono>
@@ -12,35 +12,25 @@
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
-#include <span>
 #include <unordered_map>
 
 #include "absl/status/status.h"
+#include "transport/fabric/tcp/tcp_bounce.h"
 #include "transport/fabric/tcp/use_gate.h"
 
 namespace railhop {
 
-// Moves bytes of memory that the CPU cannot touch; sessions bounce them through host memory. Called
-// by all threads of a server, each with pieces of at most TcpServer::kBounceBytes. False: it could
-// not, the request is refused. Must return in bounded time, with nothing of it under way.
-class TcpMover {
- public:
-  virtual ~TcpMover() = default;
-  virtual bool Store(uint64_t address, std::span<const std::byte> bytes) = 0;
-  virtual bool Load(uint64_t address, std::span<std::byte> bytes) = 0;
-};
-
 struct TcpRegion {
   const uint64_t address;
-  const uint64_t length;  // bytes
-  TcpMover* const mover;  // nullptr: ordinary memory
-  UseGate gate;           // closed by its removal
+  const uint64_t length;    // bytes
+  TcpBounce* const bounce;  // of the GPU whose memory it is; nullptr: the CPU's to touch
+  UseGate gate;             // closed by its removal
 };
 
 class TcpMemory {
  public:
   // InvalidArgument: empty or wraps. AlreadyExists: overlaps a region.
-  absl::Status Add(uint64_t address, uint64_t length, TcpMover* mover);
+  absl::Status Add(uint64_t address, uint64_t length, TcpBounce* bounce);
   // From its start no new access begins. OK: none is under way any more. NotFound: no region begins
   // there. DeadlineExceeded: one was under way all the time, and may yet be.
   absl::Status Remove(uint64_t address, std::chrono::milliseconds timeout);
@@ -64,9 +54,9 @@ class TcpGroups {
 
   std::shared_ptr<Group> Join(uint64_t token);
   void Leave(const std::shared_ptr<Group>& group);
-  // When it returns, no session that had joined touches memory any more. Waits for the moment that
-  // one read of a socket takes.
-  void Drain(uint64_t token);
+  // From now on no session that has joined begins to touch memory; when the gate is quiet, none
+  // does any more. nullptr: nobody has.
+  std::shared_ptr<Group> Close(uint64_t token);
 
  private:
   std::mutex mutex_;

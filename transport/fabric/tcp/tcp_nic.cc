@@ -32,6 +32,8 @@ constexpr nanoseconds kLongestTimeout = std::chrono::hours(24);
 constexpr uint64_t kMaxRequests = 1 << 20;
 constexpr int kEvents = 64;
 constexpr std::chrono::milliseconds kDeregisterTimeout{1000};
+// How soon a copy of a GPU is asked after: the shortest take some 5 us.
+constexpr std::chrono::microseconds kCopyPoll{2};
 
 absl::Status CheckOptions(const TcpNicOptions& options) {
   if (options.name.empty()) return absl::InvalidArgumentError("TCP NIC without a name");
@@ -90,8 +92,13 @@ uint64_t TcpNic::Cycles(nanoseconds time) const {
 // --- Control.
 
 absl::StatusOr<MemoryKey> TcpNic::Register(void* address, size_t length) {
-  absl::StatusOr<uint32_t> key =
-      keys_->Add(reinterpret_cast<uint64_t>(address), length, KeyTable::kNoMemory);
+  uint32_t device = KeyTable::kNoMemory;
+  if (options_.bounces != nullptr) {
+    const absl::StatusOr<TcpBounce*> bounce = options_.bounces->Find(address, length);
+    if (!bounce.ok()) return bounce.status();
+    if (*bounce != nullptr) device = static_cast<uint32_t>((*bounce)->device());
+  }
+  absl::StatusOr<uint32_t> key = keys_->Add(reinterpret_cast<uint64_t>(address), length, device);
   if (!key.ok()) return key.status();
   return MemoryKey{.lkey = *key, .rkey = 0};
 }
@@ -134,8 +141,10 @@ absl::StatusOr<EndpointId> TcpNic::Connect(const TargetInfo& target) {
                           .epoll = epoll_.get(),
                           .connect_timeout = Cycles(options_.connect_timeout),
                           .status_timeout = Cycles(options_.status_timeout),
-                          .finish_timeout = Cycles(options_.finish_timeout)},
-      options_.connections, std::bit_ceil(size_t{options_.send_queue_depth}), keys_.get());
+                          .finish_timeout = Cycles(options_.finish_timeout),
+                          .copy_poll = Cycles(kCopyPoll)},
+      options_.connections, std::bit_ceil(size_t{options_.send_queue_depth}), keys_.get(),
+      options_.bounces.get());
   slot.exposed = 0;
   const auto old_id = static_cast<EndpointId>(slot.word.load(std::memory_order_relaxed));
   const EndpointId id = (old_id == 0 ? index : old_id) + (1u << kIndexBits);

@@ -11,7 +11,8 @@
 // When a request is done (docs/tcp.md): version 2, when the target has said so; a version 1 write,
 // when its last byte is in the socket's buffer, which promises nothing about the target.
 // Errors: refused by the target kRemoteAccess (version 1: it hangs up, kTransport); nobody listens
-// kTargetDead; connection lost, protocol broken, or no byte moved for `status_timeout`: kTransport.
+// kTargetDead; connection lost, protocol broken, no byte moved for `status_timeout`, or a copy of
+// the local range's GPU that failed: kTransport.
 // Then the endpoint is in error. kFlushed keeps its promise that nothing of it can land any more:
 // a Railhop target confirms it, another one by hanging up after we did. One that does neither
 // within `finish_timeout` may still take what lies in its socket: such writes end as kExposed,
@@ -35,6 +36,7 @@
 #include "runtime/cycle_clock.h"
 #include "transport/fabric/fabric.h"
 #include "transport/fabric/key_table.h"
+#include "transport/fabric/tcp/tcp_bounce.h"
 #include "transport/fabric/tcp/tcp_endpoint.h"
 #include "transport/fabric/tcp/tcp_target.h"
 #include "transport/ring/guarded_fd.h"
@@ -51,6 +53,8 @@ struct TcpNicOptions {
   std::chrono::nanoseconds finish_timeout = std::chrono::seconds(30);
   CycleClock clock;
   double cycles_per_nanosecond = 0;  // of `clock`; 0: the machine's
+  // For local memory of GPUs; nullptr: the rank uses none, and all memory is the CPU's to touch.
+  std::shared_ptr<TcpBounces> bounces = {};
 };
 
 class TcpNic : public Nic {
@@ -63,8 +67,10 @@ class TcpNic : public Nic {
   std::string_view name() const override { return options_.name; }
   uint32_t send_queue_depth() const override { return options_.send_queue_depth; }
 
-  // `rkey` is 0. A request holds its registration from when the poller takes it until its local
-  // range is done with; Deregister waits a second at most for those, then says DeadlineExceeded.
+  // `rkey` is 0. Memory of a GPU, which the driver tells, may take milliseconds. Errors of it are
+  // those of TcpBounces::Find. A request holds its registration from when the poller takes it until
+  // its local range is done with; Deregister waits a second at most for those, then says
+  // DeadlineExceeded.
   absl::StatusOr<MemoryKey> Register(void* address, size_t length) override;
   absl::Status Deregister(const MemoryKey& key) override;
   absl::StatusOr<EndpointId> Connect(const TargetInfo& target) override;

@@ -81,8 +81,16 @@ absl::Status TcpServer::Bind() {
   return absl::OkStatus();
 }
 
-absl::Status TcpServer::AddRegion(uint64_t address, uint64_t length, TcpMover* mover) {
-  return shared_.memory.Add(address, length, mover);
+absl::Status TcpServer::AddRegion(uint64_t address, uint64_t length) {
+  TcpBounce* bounce = nullptr;
+  if (options_.bounces != nullptr) {
+    const absl::StatusOr<TcpBounce*> found = options_.bounces->Find(
+        reinterpret_cast<void*>(address),  // NOLINT(performance-no-int-to-ptr)
+        length);
+    if (!found.ok()) return found.status();
+    bounce = *found;
+  }
+  return shared_.memory.Add(address, length, bounce);
 }
 
 absl::Status TcpServer::RemoveRegion(uint64_t address) {

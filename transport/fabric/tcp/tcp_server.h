@@ -40,12 +40,12 @@ struct TcpServerOptions {
   size_t max_connections = 16384;  // more wait in the listen queue
   std::chrono::nanoseconds request_timeout = std::chrono::seconds(30);
   bool local = true;  // listen at a local socket, too
+  // For regions of GPU memory; nullptr: the process uses no GPU, and all are the CPU's to touch.
+  std::shared_ptr<TcpBounces> bounces = {};
 };
 
 class TcpServer {
  public:
-  static constexpr size_t kBounceBytes = 256 * 1024;  // of each thread, for regions with a mover
-
   // InvalidArgument: an option out of its range, named. Unavailable: as ListenOnSomePort.
   static absl::StatusOr<std::unique_ptr<TcpServer>> Start(TcpServerOptions options);
   // Ends all connections. Afterwards no region is touched.
@@ -56,12 +56,12 @@ class TcpServer {
   const std::string& local_name() const { return local_.name; }
   size_t connections() const { return connections_.load(std::memory_order_relaxed); }
 
-  // The range may be read and written by clients until it is removed. With a mover the address
-  // means something to that only; it must outlive the region.
-  absl::Status AddRegion(uint64_t address, uint64_t length, TcpMover* mover = nullptr);
+  // The range may be read and written by clients until it is removed. Errors are those of
+  // TcpMemory::Add and TcpBounces::Find.
+  absl::Status AddRegion(uint64_t address, uint64_t length);
   // No access begins after its start, and when it returns OK none is under way: requests of the
   // range are refused, those in the middle of a payload too. Waits for the moment that a read of a
-  // socket takes, at most a second: then DeadlineExceeded.
+  // socket or a GPU's copy takes, at most a second: then DeadlineExceeded.
   absl::Status RemoveRegion(uint64_t address);
 
  private:

@@ -31,23 +31,31 @@ std::byte* AsPointer(uint64_t address) {
 }  // namespace
 
 TcpSession::~TcpSession() {
+  if (bounce_.copying()) {
+    bounce_.Finish();
+    Leave();
+  }
   close(fd_);
   if (group_ != nullptr) shared_.groups.Leave(group_);
 }
 
 uint32_t TcpSession::interest() const {
+  if (waits_) return 0;
   const bool reads = state_ != State::kReply && RoomForAnswer();
   const bool writes = state_ == State::kReply || answer_bytes_ != 0;
   return (reads ? uint32_t{EPOLLIN} : 0) | (writes ? uint32_t{EPOLLOUT} : 0);
 }
 
-bool TcpSession::Run(TimePoint now, std::span<std::byte> bounce) {
+bool TcpSession::Run(TimePoint now) {
   Result result = Result::kGoOn;
   drained_ = false;
   do {
-    for (int i = 0; result == Result::kGoOn && GoesOn(i); ++i) result = Step(now, bounce);
+    for (int i = 0; result == Result::kGoOn && GoesOn(i); ++i) result = Step(now);
+    const bool copying = bounce_.copying();
+    if (!copying) bounce_.GiveBack();  // now it is the socket that waits
     if (result != Result::kEnded && state_ != State::kReply) {
-      if (FlushAnswers() == Result::kEnded) return false;
+      // The end of a connection is met again when the GPU is done.
+      if (FlushAnswers() == Result::kEnded && !copying) return false;
     }
     // Now there may be room for the answers of what waits in the buffer.
   } while (result == Result::kGoOn && HasBufferedWork());
@@ -73,7 +81,8 @@ bool TcpSession::GoesOn(int step) const {
   return step < kStepsInTurn && !(drained_ && receives);
 }
 
-TcpSession::Result TcpSession::Step(TimePoint now, std::span<std::byte> bounce) {
+TcpSession::Result TcpSession::Step(TimePoint now) {
+  if (bounce_.copying()) return EndCopy(now);
   switch (state_) {
     case State::kHeader:
       if (!RoomForAnswer()) {
@@ -82,11 +91,13 @@ TcpSession::Result TcpSession::Step(TimePoint now, std::span<std::byte> bounce) 
       }
       return buffered() >= kTcpHeaderBytes ? TakeHeader(now) : ReceiveHeader();
     case State::kPayload:
-      return StorePayload(now, bounce);
+      return StorePayload(now);
     case State::kReply:
-      return SendReply(bounce);
+      return SendReply(now);
     case State::kRefused:
-      return Discard(bounce);
+      return Discard();
+    case State::kDrain:
+      return EndDrain(now);
   }
   return Result::kEnded;
 }
@@ -120,9 +131,9 @@ TcpSession::Result TcpSession::TakeHeader(TimePoint now) {
     return Result::kGoOn;
   }
   if (header.operation == TcpOperation::kDrain) {
-    shared_.groups.Drain(header.address);
-    Answer(TcpCode::kDone);
-    return Result::kGoOn;
+    drained_group_ = shared_.groups.Close(header.address);
+    state_ = State::kDrain;
+    return EndDrain(now);
   }
   region_ = shared_.memory.Find(header.address, header.size);
   if (region_ == nullptr) return Refuse(now);
@@ -154,65 +165,73 @@ void TcpSession::Leave() {
   region_->gate.Leave();
 }
 
-TcpSession::Result TcpSession::StorePayload(TimePoint now, std::span<std::byte> bounce) {
+TcpSession::Result TcpSession::StorePayload(TimePoint now) {
+  const bool bounced = region_->bounce != nullptr;
+  if (bounced && !TakeBuffer(now)) return Result::kBlocked;
   if (!Enter()) return Refuse(now);
-  Result result = Result::kGoOn;
-  bool stored = true;
-  if (buffered() != 0) {
-    const size_t count = std::min<uint64_t>(left_, buffered());
-    const std::byte* const from = buffer_.data() + begin_;
-    if (region_->mover == nullptr) {
-      memcpy(AsPointer(address_), from, count);
-    } else {
-      stored = region_->mover->Store(address_, {from, count});
-    }
-    begin_ = static_cast<uint16_t>(begin_ + count);
-    address_ += count;
-    left_ -= count;
-  } else {
-    result = ReceivePayload(bounce, &stored);
-  }
-  Leave();
-  if (!stored) return Refuse(now);
-  if (left_ == 0) {
-    if (acknowledged_) Answer(TcpCode::kDone);
-    region_.reset();
-    state_ = State::kHeader;
-  }
-  return result;
-}
-
-TcpSession::Result TcpSession::ReceivePayload(std::span<std::byte> bounce, bool* stored) {
-  begin_ = end_ = 0;
-  const bool bounced = region_->mover != nullptr;
-  const size_t wanted = std::min<uint64_t>(left_, bounced ? bounce.size() : kLargestCall);
-  iovec parts[2] = {{.iov_base = bounced ? bounce.data() : AsPointer(address_), .iov_len = wanted},
-                    {.iov_base = buffer_.data(), .iov_len = buffer_.size()}};
-  const bool to_the_end = wanted == left_;
-  const ssize_t got = readv(fd_, parts, to_the_end ? 2 : 1);
-  if (got <= 0) return AfterCall(got);
-  NoteReceived(static_cast<size_t>(got), wanted + (to_the_end ? buffer_.size() : 0));
-  const size_t count = std::min(wanted, static_cast<size_t>(got));
-  end_ = static_cast<uint16_t>(static_cast<size_t>(got) - count);
-  if (bounced) *stored = region_->mover->Store(address_, bounce.first(count));
+  const std::span<std::byte> place =
+      bounced ? bounce_.room() : std::span(AsPointer(address_), kLargestCall);
+  size_t count = 0;
+  const Result result = TakePayload(place.first(std::min(left_, place.size())), &count);
   address_ += count;
   left_ -= count;
+  if (bounced && count != 0) {
+    if (bounce_.Store(address_ - count, count)) return Wait(now);
+    Leave();
+    return Refuse(now);
+  }
+  Leave();
+  return EndPayload(result);
+}
+
+// As much as there is, and what follows if it is the end. Not for a moment longer than one call.
+TcpSession::Result TcpSession::TakePayload(std::span<std::byte> place, size_t* count) {
+  if (buffered() != 0) {
+    *count = std::min(place.size(), buffered());
+    memcpy(place.data(), buffer_.data() + begin_, *count);
+    begin_ = static_cast<uint16_t>(begin_ + *count);
+    return Result::kGoOn;
+  }
+  begin_ = end_ = 0;
+  iovec parts[2] = {{.iov_base = place.data(), .iov_len = place.size()},
+                    {.iov_base = buffer_.data(), .iov_len = buffer_.size()}};
+  const bool to_the_end = place.size() == left_;
+  const ssize_t got = readv(fd_, parts, to_the_end ? 2 : 1);
+  if (got <= 0) return AfterCall(got);
+  NoteReceived(static_cast<size_t>(got), place.size() + (to_the_end ? buffer_.size() : 0));
+  *count = std::min(place.size(), static_cast<size_t>(got));
+  end_ = static_cast<uint16_t>(static_cast<size_t>(got) - *count);
   return Result::kGoOn;
+}
+
+TcpSession::Result TcpSession::EndPayload(Result result) {
+  if (left_ != 0) return result;
+  if (acknowledged_) Answer(TcpCode::kDone);
+  region_.reset();
+  state_ = State::kHeader;
+  return result;
 }
 
 // --- Reads
 
-TcpSession::Result TcpSession::SendReply(std::span<std::byte> bounce) {
-  // What a status has announced cannot be refused any more: all that is left is to hang up.
+TcpSession::Result TcpSession::LoadReply(TimePoint now) {
+  if (!TakeBuffer(now)) return Result::kBlocked;
   if (!Enter()) return Result::kEnded;
-  const bool bounced = region_->mover != nullptr;
-  const size_t wanted = std::min<uint64_t>(left_, bounced ? bounce.size() : kLargestCall);
-  if (bounced && !region_->mover->Load(address_, bounce.first(wanted))) {
-    Leave();
-    return Result::kEnded;
+  if (bounce_.Load(address_, std::min(left_, TcpBounce::kBufferBytes))) return Wait(now);
+  Leave();
+  return Result::kEnded;
+}
+
+// What a status has announced cannot be refused any more: all that is left is to hang up.
+TcpSession::Result TcpSession::SendReply(TimePoint now) {
+  std::span<std::byte> reply(AsPointer(address_), std::min(left_, kLargestCall));
+  if (region_->bounce != nullptr) {
+    reply = bounce_.Loaded(address_);
+    if (reply.empty()) return LoadReply(now);
   }
+  if (!Enter()) return Result::kEnded;
   iovec parts[2] = {{.iov_base = answers_.data(), .iov_len = answer_bytes_},
-                    {.iov_base = bounced ? bounce.data() : AsPointer(address_), .iov_len = wanted}};
+                    {.iov_base = reply.data(), .iov_len = reply.size()}};
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = 2;
@@ -228,6 +247,44 @@ TcpSession::Result TcpSession::SendReply(std::span<std::byte> bounce) {
     region_.reset();
     state_ = State::kHeader;
   }
+  return Result::kGoOn;
+}
+
+// --- What no socket tells of
+
+TcpSession::Result TcpSession::Wait(TimePoint now) {
+  if (!waits_) waits_since_ = now;
+  waits_ = true;
+  return Result::kBlocked;
+}
+
+// False: it waits for one.
+bool TcpSession::TakeBuffer(TimePoint now) {
+  if (!bounce_.Take(region_->bounce)) {
+    Wait(now);
+    return false;
+  }
+  waits_ = false;
+  return true;
+}
+
+TcpSession::Result TcpSession::EndCopy(TimePoint now) {
+  const bool loading = bounce_.loading();
+  const TcpBounceBuffer::Copy copy = bounce_.Ask();
+  if (copy == TcpBounceBuffer::Copy::kPending) return Wait(now);
+  Leave();
+  waits_ = false;
+  if (loading) return copy == TcpBounceBuffer::Copy::kDone ? Result::kGoOn : Result::kEnded;
+  if (copy == TcpBounceBuffer::Copy::kFailed) return Refuse(now);
+  return EndPayload(Result::kGoOn);
+}
+
+TcpSession::Result TcpSession::EndDrain(TimePoint now) {
+  if (drained_group_ != nullptr && !drained_group_->gate.Quiet()) return Wait(now);
+  drained_group_.reset();
+  waits_ = false;
+  state_ = State::kHeader;
+  Answer(TcpCode::kDone);
   return Result::kGoOn;
 }
 
@@ -261,14 +318,14 @@ TcpSession::Result TcpSession::Refuse(TimePoint now) {
   return Result::kGoOn;
 }
 
-TcpSession::Result TcpSession::Discard(std::span<std::byte> bounce) {
+TcpSession::Result TcpSession::Discard() {
   const Result flushed = FlushAnswers();
   if (flushed != Result::kGoOn) return flushed;
   if (!shut_down_) {
     shut_down_ = true;
     shutdown(fd_, SHUT_WR);
   }
-  return AfterCall(recv(fd_, bounce.data(), bounce.size(), 0));
+  return AfterCall(recv(fd_, buffer_.data(), buffer_.size(), 0));
 }
 
 }  // namespace railhop

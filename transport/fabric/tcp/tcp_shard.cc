@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "runtime/cpu_placement.h"
-#include "transport/fabric/tcp/tcp_server.h"
 
 namespace railhop {
 namespace {
@@ -28,23 +27,22 @@ constexpr int kEvents = 64;
 // takes to wake both sides; a wake costs up to 30 us, and matters beside small requests only.
 constexpr std::chrono::microseconds kSpin{100};
 constexpr std::chrono::microseconds kSpinAfter{25};
+constexpr std::chrono::milliseconds kEager{1};
 
 }  // namespace
 
-TcpShard::TcpShard(TcpSession::Shared* shared, std::atomic<size_t>* connections,
-                   size_t bounce_bytes)
+TcpShard::TcpShard(TcpSession::Shared* shared, std::atomic<size_t>* connections)
     : shared_(*shared),
       connections_(*connections),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       sweep_interval_(std::min(kLongestSweepInterval, shared->request_timeout / 4)),
       owner_pid_(getpid()),
-      spin_(kSpin, kSpinAfter),
-      bounce_(bounce_bytes) {}
+      spin_(kSpin, kSpinAfter) {}
 
 absl::StatusOr<std::unique_ptr<TcpShard>> TcpShard::Start(TcpSession::Shared* shared,
                                                           std::atomic<size_t>* connections) {
-  std::unique_ptr<TcpShard> shard(new TcpShard(shared, connections, TcpServer::kBounceBytes));
+  std::unique_ptr<TcpShard> shard(new TcpShard(shared, connections));
   epoll_event event{.events = EPOLLIN, .data = {.fd = shard->wake_.get()}};
   if (!shard->epoll_.valid() || !shard->wake_.valid() ||
       epoll_ctl(shard->epoll_.get(), EPOLL_CTL_ADD, shard->wake_.get(), &event) != 0) {
@@ -110,6 +108,7 @@ void TcpShard::Run() {
         AcceptSome(now);
       }
     }
+    if (!waiting_.empty()) ServeWaiting(now);
     if (now >= accept_again_) AcceptSome(now);
     if (pending_ != 0 && now >= sweep_at_) Sweep(now);
   }
@@ -122,6 +121,12 @@ int TcpShard::Wait(std::span<epoll_event> events, TimePoint* now) {
   };
   int count = 0;
   *now = std::chrono::steady_clock::now();
+  if (!waiting_.empty()) {
+    count = wait(*now < eager_until_ ? 0 : 1);
+    if (count == 0) sched_yield();
+    *now = std::chrono::steady_clock::now();
+    return count;
+  }
   spin_.Begin(*now);
   while (spin_.GoOn(*now) && (count = wait(0)) == 0) {
     sched_yield();
@@ -180,16 +185,29 @@ void TcpShard::Serve(size_t fd, TimePoint now) {
   Place& place = places_[fd];
   TcpSession& session = *place.session;
   const bool had_deadline = session.deadline() != TimePoint::max();
-  const bool goes_on = session.Run(now, bounce_);
+  const bool goes_on = session.Run(now);
   const bool has_deadline = session.deadline() != TimePoint::max();
   if (has_deadline && pending_ == 0) sweep_at_ = now + sweep_interval_;
   pending_ += static_cast<size_t>(has_deadline) - static_cast<size_t>(had_deadline);
   if (!goes_on) return End(fd);
+  if (session.waits()) {
+    eager_until_ = std::max(eager_until_, session.waits_since() + kEager);
+    if (!std::exchange(place.listed, true)) waiting_.push_back(fd);
+  }
   const uint32_t interest = session.interest();
   if (interest == place.interest) return;
   epoll_event event{.events = interest, .data = {.fd = session.fd()}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, session.fd(), &event) != 0) return End(fd);
   place.interest = interest;
+}
+
+void TcpShard::ServeWaiting(TimePoint now) {
+  served_.swap(waiting_);
+  for (const size_t fd : served_) {
+    places_[fd].listed = false;
+    if (places_[fd].session != nullptr) Serve(fd, now);
+  }
+  served_.clear();
 }
 
 void TcpShard::End(size_t fd) {
@@ -204,7 +222,8 @@ void TcpShard::End(size_t fd) {
 void TcpShard::Sweep(TimePoint now) {
   sweep_at_ = now + sweep_interval_;
   for (size_t fd = 0; fd < places_.size(); ++fd) {
-    if (places_[fd].session != nullptr && places_[fd].session->deadline() <= now) End(fd);
+    const TcpSession* const session = places_[fd].session.get();
+    if (session != nullptr && session->deadline() <= now && !session->copying()) End(fd);
   }
 }
 

@@ -4,6 +4,8 @@
 // Threads: Adopt from any thread; everything else of a session happens on the shard's own. While
 // requests follow each other closely it looks for the next one for a moment before it sleeps
 // (adaptive_spin.h); while no session waits for the rest of something, it sleeps without a timer.
+// Sessions that wait for what no socket tells of are asked all the time in their first millisecond,
+// and then once in each.
 #pragma once
 
 #include <sys/epoll.h>
@@ -53,9 +55,10 @@ class TcpShard {
   struct Place {
     std::unique_ptr<TcpSession> session;
     uint32_t interest = 0;
+    bool listed = false;  // in waiting_
   };
 
-  TcpShard(TcpSession::Shared* shared, std::atomic<size_t>* connections, size_t bounce_bytes);
+  TcpShard(TcpSession::Shared* shared, std::atomic<size_t>* connections);
 
   void Run();
   int Wait(std::span<epoll_event> events, TimePoint* now);
@@ -64,6 +67,7 @@ class TcpShard {
   void AcceptSome(TimePoint now);
   void WatchListeners(bool on);
   void Serve(size_t fd, TimePoint now);
+  void ServeWaiting(TimePoint now);
   void End(size_t fd);
   void Sweep(TimePoint now);
   void Wake();
@@ -88,7 +92,9 @@ class TcpShard {
   size_t pending_ = 0;         // sessions with a deadline
   TimePoint sweep_at_{};
   AdaptiveSpin spin_;
-  std::vector<std::byte> bounce_;
+  std::vector<size_t> waiting_;  // descriptors of sessions that wait, or did when they were listed
+  std::vector<size_t> served_;   // those of the last round
+  TimePoint eager_until_{};      // until then those are asked again and again
   std::thread thread_;
 };
 

@@ -59,7 +59,11 @@ TEST(TcpGroupsTest, ADrainedGroupIsClosedAndItsTokenStartsAnew) {
   const auto first = groups.Join(7);
   EXPECT_EQ(groups.Join(7), first);
   const auto other = groups.Join(8);
-  groups.Drain(7);
+  ASSERT_TRUE(first->gate.Enter());
+  EXPECT_EQ(groups.Close(7), first);
+  EXPECT_FALSE(first->gate.Quiet());
+  first->gate.Leave();
+  EXPECT_TRUE(first->gate.Quiet());
   EXPECT_FALSE(first->gate.Enter());
   EXPECT_TRUE(other->gate.Enter());
   other->gate.Leave();
@@ -68,7 +72,7 @@ TEST(TcpGroupsTest, ADrainedGroupIsClosedAndItsTokenStartsAnew) {
   groups.Leave(first);
   groups.Leave(first);
   EXPECT_EQ(groups.Join(7), next);  // those of the one before have left that, not this
-  groups.Drain(9);
+  EXPECT_EQ(groups.Close(9), nullptr);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -255,67 +254,6 @@ TEST_F(TcpServerTest, RegionsComeAndGoUnderLoad) {
   }
   stop = true;
   for (std::thread& client : clients) client.join();
-}
-
-// --- Memory that the CPU cannot touch
-
-class FakeDevice : public TcpMover {
- public:
-  explicit FakeDevice(size_t bytes) : bytes_(bytes) {}
-  bool Store(uint64_t address, std::span<const std::byte> bytes) override {
-    const std::lock_guard lock(mutex_);
-    largest_ = std::max(largest_, bytes.size());
-    std::copy(bytes.begin(), bytes.end(), bytes_.begin() + static_cast<long>(address - kBase));
-    return !broken_;
-  }
-  bool Load(uint64_t address, std::span<std::byte> bytes) override {
-    const std::lock_guard lock(mutex_);
-    largest_ = std::max(largest_, bytes.size());
-    std::copy_n(bytes_.begin() + static_cast<long>(address - kBase), bytes.size(), bytes.begin());
-    return !broken_;
-  }
-  void Break() {
-    const std::lock_guard lock(mutex_);
-    broken_ = true;
-  }
-  size_t largest() {
-    const std::lock_guard lock(mutex_);
-    return largest_;
-  }
-
-  static constexpr uint64_t kBase = 0x1000;  // nothing is there for the CPU
-
- private:
-  std::mutex mutex_;
-  std::vector<std::byte> bytes_;
-  size_t largest_ = 0;
-  bool broken_ = false;
-};
-
-TEST_F(TcpServerTest, AMoverIsGivenWhatTheCpuCannotTouch) {
-  FakeDevice device(2 << 20);
-  ASSERT_TRUE(server_->AddRegion(FakeDevice::kBase, 2 << 20, &device).ok());
-  const RawSocket client = Client();
-  const std::vector<std::byte> bytes = Pattern(1'500'000, 5);
-  const TcpHeader write{
-      .size = bytes.size(), .address = FakeDevice::kBase + 7, .operation = TcpOperation::kWrite};
-  const TcpHeader read{
-      .size = bytes.size(), .address = FakeDevice::kBase + 7, .operation = TcpOperation::kRead};
-  client.SendHeader(write);
-  client.Send(bytes);
-  EXPECT_EQ(client.ReceiveStatus(), 0);
-  client.SendHeader(read);
-  EXPECT_EQ(client.ReceiveStatus(), 0);
-  EXPECT_EQ(client.Receive(bytes.size()), bytes);
-  EXPECT_LE(device.largest(), TcpServer::kBounceBytes);
-  device.Break();
-  client.SendHeader(read);
-  EXPECT_TRUE(client.Ended());
-  const RawSocket other = Client();
-  other.SendHeader(write);
-  other.Send(std::span(bytes).first(100));
-  EXPECT_EQ(other.ReceiveStatus(), 1);
-  ASSERT_TRUE(server_->RemoveRegion(FakeDevice::kBase).ok());
 }
 
 // --- Drains
