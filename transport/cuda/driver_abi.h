@@ -39,8 +39,13 @@ enum class DeviceAttribute : int {
 enum class PointerAttribute : int {
   kMemoryType = 2,     // int
   kDeviceOrdinal = 9,  // int
-  kRangeStart = 11,    // DevicePointer; of the allocation or mapping that the address lies in
-  kRangeSize = 12,     // size_t
+  // DevicePointer and size_t: of the allocation that the address lies in, or of the reserved
+  // addresses, which need not be mapped everywhere.
+  kRangeStart = 11,
+  kRangeSize = 12,
+  // Of what is mapped there in one piece, which may hold other allocations as well.
+  kMappingSize = 18,
+  kMappingStart = 19,
 };
 
 inline constexpr int kMemoryTypeDevice = 2;

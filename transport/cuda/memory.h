@@ -13,7 +13,7 @@ namespace railhop {
 // driver says of its first byte. The range may begin and end inside of mappings and consist of
 // several (expandable segments): copies go over their borders, so it is one range to those who
 // copy. InvalidArgument: it is not mapped to its end, or goes on in another GPU's memory; the text
-// names the address where. Set-up call of any thread in which a context is current (CudaScope).
+// names the address where. Set-up call of any thread, with or without a current device.
 absl::StatusOr<std::optional<cuda::Device>> FindGpuOf(const CudaDriver& driver, const void* address,
                                                       size_t length);
 

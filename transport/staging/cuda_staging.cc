@@ -31,7 +31,6 @@ std::shared_ptr<void> CudaStaging::ShareDoorbells(void* block, size_t bytes) {
 
 absl::StatusOr<bool> CudaStaging::CanStage(const std::byte* address, size_t length,
                                            std::string_view location) {
-  CudaScope scope(*device_);
   const auto gpu = FindGpuOf(device_->driver(), address, length);
   if (!gpu.ok()) return gpu.status();
   if (!gpu->has_value() && location.starts_with("cuda:")) {

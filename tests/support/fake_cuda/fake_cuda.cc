@@ -53,6 +53,7 @@ using cuda::Result;
 constexpr int kDevices = 2;
 const char* const kPci[kDevices] = {"0000:17:00.0", "0000:65:00.0"};
 constexpr int kCaptureGlobal = 0;
+constexpr size_t kBlock = 2 << 20;
 
 // What an IPC handle says.
 struct Handle {
@@ -70,6 +71,9 @@ struct Memory {
   int fd = -1;
   int device = 0;
   int imports = 0;  // 0: its own
+  // What it is said to lie in: itself, or a reserved range.
+  std::byte* range = nullptr;
+  size_t range_size = 0;
 };
 
 thread_local std::vector<cuda::Context> contexts;
@@ -131,7 +135,11 @@ class Fake final : public FakeCuda {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     auto* at = static_cast<std::byte*>(room);
     for (const int device : devices) {
-      if (device >= 0) Map(bytes, device, at);
+      if (device >= 0) {
+        Memory& memory = memories.at(Map(bytes, device, at));
+        memory.range = static_cast<std::byte*>(room);
+        memory.range_size = devices.size() * bytes;
+      }
       at += bytes;
     }
     return reinterpret_cast<uintptr_t>(room);
@@ -165,7 +173,8 @@ class Fake final : public FakeCuda {
     void* reached =
         hidden ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0) : base;
     if (base == MAP_FAILED || reached == MAP_FAILED) return nullptr;
-    memory.base = static_cast<std::byte*>(base);
+    memory.base = memory.range = static_cast<std::byte*>(base);
+    memory.range_size = size;
     memory.reached = static_cast<std::byte*>(reached);
     memories.emplace(memory.base, memory);
     return memory.base;
@@ -422,9 +431,13 @@ Result MemHostGetDevicePointer(DevicePointer* result, void* address, unsigned) {
   return 0;
 }
 Result PointerGetAttribute(void* value, cuda::PointerAttribute attribute, DevicePointer address) {
-  ENTER("cuPointerGetAttribute", true);
+  ENTER("cuPointerGetAttribute", false);
   const Memory* memory = fake.Find(address);
   if (memory == nullptr) return cuda::kInvalidValue;
+  // An allocation of its own is cut from a larger block.
+  const size_t mapped = memory->range == memory->base && memory->range_size == memory->size
+                            ? (memory->size / kBlock + 1) * kBlock
+                            : memory->size;
   switch (attribute) {
     case cuda::PointerAttribute::kMemoryType:
       std::memcpy(value, &cuda::kMemoryTypeDevice, sizeof(int));
@@ -433,10 +446,16 @@ Result PointerGetAttribute(void* value, cuda::PointerAttribute attribute, Device
       std::memcpy(value, &memory->device, sizeof(int));
       break;
     case cuda::PointerAttribute::kRangeStart:
-      std::memcpy(value, &memory->base, sizeof(DevicePointer));
+      std::memcpy(value, &memory->range, sizeof(DevicePointer));
       break;
     case cuda::PointerAttribute::kRangeSize:
-      std::memcpy(value, &memory->size, sizeof(size_t));
+      std::memcpy(value, &memory->range_size, sizeof(size_t));
+      break;
+    case cuda::PointerAttribute::kMappingStart:
+      std::memcpy(value, &memory->base, sizeof(DevicePointer));
+      break;
+    case cuda::PointerAttribute::kMappingSize:
+      std::memcpy(value, &mapped, sizeof(size_t));
       break;
   }
   return 0;
@@ -469,7 +488,8 @@ Result IpcOpenMemHandle(DevicePointer* result, cuda::IpcMemHandle bytes, unsigne
   std::fclose(file);
   void* base = mmap(nullptr, memory.size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
   if (base == MAP_FAILED) return cuda::kInvalidValue;
-  memory.base = memory.reached = static_cast<std::byte*>(base);
+  memory.base = memory.reached = memory.range = static_cast<std::byte*>(base);
+  memory.range_size = memory.size;
   fake.memories.emplace(memory.base, memory);
   *result = reinterpret_cast<uintptr_t>(base);
   return 0;

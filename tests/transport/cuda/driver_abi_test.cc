@@ -32,6 +32,10 @@ TEST(DriverAbiTest, Attributes) {
   EXPECT_EQ(static_cast<int>(cuda::PointerAttribute::kRangeStart),
             CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
   EXPECT_EQ(static_cast<int>(cuda::PointerAttribute::kRangeSize), CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+  EXPECT_EQ(static_cast<int>(cuda::PointerAttribute::kMappingStart),
+            CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
+  EXPECT_EQ(static_cast<int>(cuda::PointerAttribute::kMappingSize),
+            CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
   EXPECT_EQ(cuda::kMemoryTypeDevice, CU_MEMORYTYPE_DEVICE);
 }
 

@@ -25,7 +25,6 @@ class CudaMemoryTest : public testing::Test {
   }
 
   absl::StatusOr<std::optional<cuda::Device>> Find(uint64_t address, size_t length) {
-    const CudaScope scope(*device_);
     return FindGpuOf(device_->driver(),
                      reinterpret_cast<void*>(address),  // NOLINT(performance-no-int-to-ptr)
                      length);
@@ -47,9 +46,12 @@ TEST_F(CudaMemoryTest, AnAllocationIsItsGpusWhicheverIsCurrent) {
   ASSERT_EQ(other->driver().mem_alloc(&memory, kChunk), cuda::kSuccess);
   EXPECT_EQ(*Find(memory, kChunk), 1);
   EXPECT_EQ(*Find(memory + 1, 1), 1);
+  // Not even into the rest of the block that it was cut from.
+  const absl::Status status = Find(memory, kChunk + 1).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
 }
 
-// Field fault G5: expandable segments.
+// Field fault G5: expandable segments. Their range, as the driver has it, is all that is reserved.
 TEST_F(CudaMemoryTest, G5NeighbouringMappingsAreOneRange) {
   const uint64_t memory = fake_.MapChunks(kChunk, std::array{1, 1, 1});
   EXPECT_EQ(*Find(memory, 3 * kChunk), 1);

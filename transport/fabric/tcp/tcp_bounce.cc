@@ -149,25 +149,21 @@ std::span<std::byte> TcpBounceBuffer::Loaded(uint64_t address) const {
 
 absl::StatusOr<TcpBounce*> TcpBounces::Find(const void* address, size_t length) {
   const CudaDriver& driver = device_->driver();
-  std::optional<cuda::Device> gpu;
-  char pci[32] = "";
-  {
-    CudaScope scope(*device_);
-    const auto found = FindGpuOf(driver, address, length);
-    if (!found.ok()) return found.status();
-    if (!found->has_value()) return nullptr;
-    gpu = *found;
-    if (*gpu >= static_cast<cuda::Device>(kMostDevices)) {
-      return absl::UnimplementedError(
-          fmt::format("memory at {} is device {}'s; TCP moves that of the first {}", address, *gpu,
-                      kMostDevices));
-    }
-    absl::Status status = driver.ToStatus(driver.device_get_pci_bus_id(pci, sizeof(pci), *gpu),
-                                          "the PCI address of a GPU cannot be had");
-    if (!status.ok()) return status;
+  const absl::StatusOr<std::optional<cuda::Device>> gpu = FindGpuOf(driver, address, length);
+  if (!gpu.ok()) return gpu.status();
+  if (!gpu->has_value()) return nullptr;
+  const auto index = static_cast<uint32_t>(**gpu);
+  if (index >= kMostDevices) {
+    return absl::UnimplementedError(
+        fmt::format("memory at {} is device {}'s; TCP moves that of the first {}", address, index,
+                    kMostDevices));
   }
+  char pci[32] = "";
+  absl::Status status = driver.ToStatus(driver.device_get_pci_bus_id(pci, sizeof(pci), **gpu),
+                                        "the PCI address of a GPU cannot be had");
+  if (!status.ok()) return status;
   const std::lock_guard lock(mutex_);
-  std::unique_ptr<TcpBounce>& bounce = by_device_[static_cast<size_t>(*gpu)];
+  std::unique_ptr<TcpBounce>& bounce = by_device_[index];
   if (bounce == nullptr) {
     auto device = CudaDevice::Open(driver, pci);
     if (!device.ok()) return device.status();
