@@ -222,11 +222,10 @@ class RankImpl final : public Rank {
 
 }  // namespace
 
-std::unique_ptr<Rank> MakeRank(RankConfig config, EndpointActor::Resolve resolve,
-                               std::string* error) {
+std::unique_ptr<Rank> MakeRank(RankConfig config, RankStaging staging,
+                               EndpointActor::Resolve resolve, std::string* error) {
   ResolvedLayout layout;
   if (!ResolveLayout(config, DetectHostCores(), &layout, error)) return nullptr;
-  RankStaging staging = MakeStaging(&config);
   for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
   absl::StatusOr<std::unique_ptr<ActorGraph>> graph =
       ActorGraph::Build(std::move(config), layout, std::move(staging), std::move(resolve));
@@ -244,7 +243,8 @@ std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_vie
   const auto resolve = [directory = config.sim_directory](const std::string& target) {
     return LoadSimTarget(directory, target);
   };
-  return MakeRank(std::move(config), resolve, error);
+  RankStaging staging = MakeStaging(&config);
+  return MakeRank(std::move(config), std::move(staging), resolve, error);
 }
 
 }  // namespace railhop

@@ -12,6 +12,7 @@
 #include "actors/bootstrap.h"
 #include "actors/bootstrap_config.h"
 #include "actors/bootstrap_rank.h"
+#include "actors/bootstrap_staging.h"
 #include "runtime/log.h"
 #include "transport/engine/environment.h"
 #include "transport/engine/local_host.h"
@@ -160,13 +161,14 @@ absl::StatusOr<PriorityMatrix> MakeMatrix(const EngineEnvironment& environment,
 }
 
 absl::StatusOr<StartLocal> ChooseLocalSegment(bool sim, const EngineEnvironment& environment,
-                                              const RankConfig& config) {
+                                              const RankConfig& config,
+                                              const std::shared_ptr<TcpBounces>& bounces) {
   if (!sim) {
-    return
-        [&environment](const std::string& host,
-                       const std::string& name) -> absl::StatusOr<std::unique_ptr<LocalSegment>> {
-          return TcpSegment::Start(host, name, environment);
-        };
+    return [&environment, bounces](
+               const std::string& host,
+               const std::string& name) -> absl::StatusOr<std::unique_ptr<LocalSegment>> {
+      return TcpSegment::Start(host, name, environment, bounces);
+    };
   }
   if (config.nics.empty()) {
     return absl::InvalidArgumentError(
@@ -206,7 +208,9 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   }
   const bool sim = options.protocol == "sim" && !environment.force_tcp;
   if (!sim) UseTcp(environment, &config);
-  const absl::StatusOr<StartLocal> start_local = ChooseLocalSegment(sim, environment, config);
+  RankStaging staging = MakeStaging(&config);
+  const absl::StatusOr<StartLocal> start_local =
+      ChooseLocalSegment(sim, environment, config, staging.bounces);
   if (!Fail(start_local.status(), error)) return nullptr;
   auto found = StartSegment(options, environment, *start_local);
   if (!Fail(found.status(), error)) return nullptr;
@@ -220,7 +224,7 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
                     .sim_directory = config.sim_directory,
                     .cached = !environment.disable_metacache});
   auto rank = MakeRank(
-      std::move(config),
+      std::move(config), std::move(staging),
       [directory](const std::string& target) { return directory->Resolve(target); }, error);
   if (rank == nullptr) return nullptr;
   auto engine = std::make_unique<TransferEngine>(std::move(rank), std::move(directory),

@@ -65,13 +65,14 @@ absl::StatusOr<std::unique_ptr<Nic>> MakeSimNic(const NicConfig& nic, const Rank
   return SimNic::Create(std::move(options));
 }
 
-absl::StatusOr<std::unique_ptr<Nic>> MakeTcpNic(const NicConfig& nic) {
+absl::StatusOr<std::unique_ptr<Nic>> MakeTcpNic(const NicConfig& nic, const RankStaging& staging) {
   TcpNicOptions options;
   options.name = nic.name;
   options.connections = nic.connections;
   options.status_timeout = std::chrono::seconds(nic.status_timeout_s);
   options.send_queue_depth = nic.queue_depth;
   options.max_endpoints = kMaxTargets;
+  options.bounces = staging.bounces;
   return TcpNic::Create(std::move(options));
 }
 
@@ -104,7 +105,7 @@ absl::Status ActorGraph::MakeNics(std::vector<std::unique_ptr<Nic>> ready) {
     rails_.push_back(nic.rail);
     if (!make) continue;
     absl::StatusOr<std::unique_ptr<Nic>> made =
-        nic.kind == NicKind::kSim ? MakeSimNic(nic, staging_) : MakeTcpNic(nic);
+        nic.kind == NicKind::kSim ? MakeSimNic(nic, staging_) : MakeTcpNic(nic, staging_);
     if (!made.ok()) return made.status();
     nics_.push_back(*std::move(made));
   }

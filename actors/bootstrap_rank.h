@@ -6,12 +6,14 @@
 
 #include "actors/bootstrap.h"
 #include "actors/bootstrap_config.h"
+#include "actors/bootstrap_staging.h"
 #include "actors/endpoint_actor.h"
 
 namespace railhop {
 
-// Started. nullptr and `error` when it cannot run at all. `resolve`: EndpointActor::Options.
-std::unique_ptr<Rank> MakeRank(RankConfig config, EndpointActor::Resolve resolve,
-                               std::string* error);
+// Started. nullptr and `error` when it cannot run at all. `staging`: what MakeStaging made for
+// `config`. `resolve`: EndpointActor::Options.
+std::unique_ptr<Rank> MakeRank(RankConfig config, RankStaging staging,
+                               EndpointActor::Resolve resolve, std::string* error);
 
 }  // namespace railhop

@@ -30,6 +30,7 @@ absl::StatusOr<RankStaging> CudaParts(const RankConfig& config) {
   parts.make_mover = [device]() -> absl::StatusOr<std::shared_ptr<SimMover>> {
     return CudaMover::Create(device);
   };
+  parts.bounces = std::make_shared<TcpBounces>(device);
   if (!config.pxn.enable) return parts;  // nothing is copied
   auto engine =
       CudaCopyEngine::Create(device, {.streams = kLaneCount,

@@ -10,6 +10,7 @@
 #include "transport/copy/copy_engine.h"
 #include "transport/copy/fence.h"
 #include "transport/fabric/sim/sim_mover.h"
+#include "transport/fabric/tcp/tcp_bounce.h"
 #include "transport/staging/staging.h"
 
 namespace railhop {
@@ -22,6 +23,8 @@ struct RankStaging {
   std::unique_ptr<Fences> fences = nullptr;
   // For a simulated NIC; empty: memcpy will do.
   std::function<absl::StatusOr<std::shared_ptr<SimMover>>()> make_mover = {};
+  // For TCP, on both sides; nullptr: the rank uses no GPU.
+  std::shared_ptr<TcpBounces> bounces = nullptr;
 };
 
 // Always something that works: if the GPU cannot be used, PXN is off with the reason (or, where it

@@ -35,6 +35,8 @@ TransferError ToTransferError(FabricStatus status) {
       return TransferError::kExposed;
     case FabricStatus::kHungUp:
       return TransferError::kHungUp;
+    case FabricStatus::kDevice:
+      return TransferError::kDevice;
     case FabricStatus::kTransport:
     case FabricStatus::kFlushed:
       break;

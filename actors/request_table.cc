@@ -78,6 +78,8 @@ const char* TransferErrorName(TransferError error) {
       return "the target hung up, which is how one of version 1 refuses";
     case TransferError::kFence:
       return "the fence of the source has failed, so that it was not read";
+    case TransferError::kDevice:
+      return "the GPU of the local memory has not copied it";
   }
   return "unknown";
 }

@@ -257,6 +257,7 @@ TEST_F(CqPollActorTest, EachFabricErrorHasItsTransferError) {
       {FabricStatus::kLocalProtection, TransferError::kNotRegistered},
       {FabricStatus::kRemoteAccess, TransferError::kRemoteAccess},
       {FabricStatus::kTargetDead, TransferError::kTargetDead},
+      {FabricStatus::kDevice, TransferError::kDevice},
       {FabricStatus::kTransport, TransferError::kTransport},
       {FabricStatus::kFlushed, TransferError::kTransport}};
   EndpointId endpoint = 1;

@@ -155,7 +155,7 @@ TEST_F(OneNicRetryTest, ATargetThatHangsUpIsTriedOnceMore) {
 TEST_F(RetryTest, WhatEveryPathWouldMeetFailsAtOnce) {
   for (const TransferError error :
        {TransferError::kRemoteAccess, TransferError::kNotRegistered, TransferError::kTargetDead,
-        TransferError::kExposed, TransferError::kStopping}) {
+        TransferError::kExposed, TransferError::kStopping, TransferError::kDevice}) {
     const BatchId batch = sender_.Submit({Write(0, 0, 1000)});
     sender_.PostDone(TakePost(), error);
     ExpectState(batch, BatchState::kFailed, error);

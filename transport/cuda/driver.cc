@@ -49,6 +49,14 @@ absl::StatusOr<const CudaDriver*> CudaDriver::Get() {
   return driver;
 }
 
+const CudaDriver* CudaDriver::GetIfLoaded() {
+  void* const loaded = dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
+  if (loaded == nullptr) return nullptr;
+  dlclose(loaded);  // only counted
+  const absl::StatusOr<const CudaDriver*> driver = Get();
+  return driver.ok() ? *driver : nullptr;
+}
+
 absl::StatusOr<const CudaDriver*> CudaDriver::Load(const char* library) {
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {

@@ -26,6 +26,9 @@ class CudaDriver {
   // must be of CUDA 12 or newer); Unavailable: it finds no device, or cannot start. The text says
   // which and what to do.
   static absl::StatusOr<const CudaDriver*> Get();
+  // That one, if this process has loaded it already, whoever in it; nullptr: then none of its
+  // memory is a GPU's. Loads nothing.
+  static const CudaDriver* GetIfLoaded();
   // Another library in its place, for tests. The result is never freed.
   static absl::StatusOr<const CudaDriver*> Load(const char* library);
 

@@ -55,6 +55,7 @@ enum class TransferError : int32_t {
   kExposed = -11,        // the target, which does not answer, may still write what was sent to it
   kHungUp = -12,         // the target, which has no other way to refuse, hung up on every try
   kFence = -13,          // the source's fence failed, or its stream is being captured: not read
+  kDevice = -14,         // the GPU of the source (a write's) or destination (a read's) did not copy
 };
 const char* TransferErrorName(TransferError error);
 

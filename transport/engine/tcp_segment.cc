@@ -4,8 +4,10 @@
 
 namespace railhop {
 
-absl::StatusOr<std::unique_ptr<TcpSegment>> TcpSegment::Start(
-    const std::string& host, const std::string& name, const EngineEnvironment& environment) {
+absl::StatusOr<std::unique_ptr<TcpSegment>> TcpSegment::Start(const std::string& host,
+                                                              const std::string& name,
+                                                              const EngineEnvironment& environment,
+                                                              std::shared_ptr<TcpBounces> bounces) {
   TcpServerOptions options;
   options.address = !environment.tcp_bind_address.empty() ? environment.tcp_bind_address
                     : environment.use_ipv6                ? "::"
@@ -13,6 +15,7 @@ absl::StatusOr<std::unique_ptr<TcpSegment>> TcpSegment::Start(
   options.lowest_port = static_cast<uint16_t>(environment.min_rpc_port);
   options.highest_port = static_cast<uint16_t>(environment.max_rpc_port);
   options.local = environment.tcp_local;
+  options.bounces = std::move(bounces);
   absl::StatusOr<std::unique_ptr<TcpServer>> data = TcpServer::Start(std::move(options));
   if (!data.ok()) return data.status();
   SegmentDescriptor descriptor;

@@ -19,10 +19,11 @@ namespace railhop {
 class TcpSegment final : public LocalSegment {
  public:
   // `host`: how peers reach this host, a name or an address, taken verbatim. `name`: what they
-  // open; empty: listener() as text. The ports are drawn from the environment's range.
-  static absl::StatusOr<std::unique_ptr<TcpSegment>> Start(const std::string& host,
-                                                           const std::string& name,
-                                                           const EngineEnvironment& environment);
+  // open; empty: listener() as text. The ports are drawn from the environment's range. `bounces`:
+  // TcpServerOptions.
+  static absl::StatusOr<std::unique_ptr<TcpSegment>> Start(
+      const std::string& host, const std::string& name, const EngineEnvironment& environment,
+      std::shared_ptr<TcpBounces> bounces = nullptr);
 
   const std::string& name() const override { return listener_->name(); }
   HostPort listener() const override { return listener_->address(); }

@@ -20,6 +20,8 @@ const char* FabricStatusName(FabricStatus status) {
       return "given up, may still land";
     case FabricStatus::kHungUp:
       return "the target hung up";
+    case FabricStatus::kDevice:
+      return "the GPU has not copied";
   }
   return "unknown";
 }

@@ -37,6 +37,7 @@ enum class FabricStatus : int32_t {
   kExposed = -6,  // given up, and bytes of it may still land until the target has ended: the
                   // only one of which that is true
   kHungUp = -7,   // the target hung up in the middle of it, which may be how it refuses
+  kDevice = -8,   // the GPU of the local range did not copy it
 };
 const char* FabricStatusName(FabricStatus status);
 

@@ -1,4 +1,5 @@
-// Staging in host memory: host_arena.h, and the copy engine's thread rings.
+// Staging in host memory: host_arena.h, and the copy engine's thread rings. Memory of a GPU is not
+// taken, whatever it is registered as; the driver tells, if the process has loaded one.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,8 @@ namespace railhop {
 class HostStaging final : public Staging {
  public:
   // `why_no_gpu`: what is answered to whoever registers GPU memory.
-  explicit HostStaging(std::string why_no_gpu = "this rank stages in host memory (staging: HOST)")
+  explicit HostStaging(
+      std::string why_no_gpu = "this rank uses no GPU (with  staging: CUDA  in its config it does)")
       : why_no_gpu_(std::move(why_no_gpu)) {}
 
   absl::StatusOr<std::unique_ptr<Arena>> MakeArena() override;

@@ -181,7 +181,7 @@ void TcpConnection::LookAtCopy(uint64_t now) {
   const bool wanted = state_ == State::kOpen && position != queued_ && !IsCut(position);
   if (!wanted) return;
   if (copy == TcpBounceBuffer::Copy::kFailed) {
-    return owner_.PartFailed(At(position).sequence, FabricStatus::kTransport);
+    return owner_.PartFailed(At(position).sequence, FabricStatus::kDevice);
   }
   since_ = now;
   if (!loading && answer_bytes_ == AnswerBytes(At(done_))) EndPart();
@@ -200,7 +200,7 @@ std::span<std::byte> TcpConnection::Payload(const TcpPart& part, uint64_t offset
   if (!bounce_.Take(part.bounce) || bounce_.Load(address, length)) {
     LookLater(now);
   } else {
-    owner_.PartFailed(part.sequence, FabricStatus::kTransport);
+    owner_.PartFailed(part.sequence, FabricStatus::kDevice);
   }
   return {};
 }
@@ -384,7 +384,7 @@ void TcpConnection::EndReceive(size_t bytes, uint64_t now) {
   } else if (bounce_.Store(address, bytes)) {
     LookLater(now);
   } else {
-    owner_.PartFailed(part.sequence, FabricStatus::kTransport);
+    owner_.PartFailed(part.sequence, FabricStatus::kDevice);
   }
 }
 

@@ -11,16 +11,15 @@
 // When a request is done (docs/tcp.md): version 2, when the target has said so; a version 1 write,
 // when its last byte is in the socket's buffer, which promises nothing about the target.
 // Errors: refused by the target kRemoteAccess (version 1: it hangs up, kTransport); nobody listens
-// kTargetDead; connection lost, protocol broken, no byte moved for `status_timeout`, or a copy of
-// the local range's GPU that failed: kTransport.
-// Then the endpoint is in error. kFlushed keeps its promise that nothing of it can land any more:
-// a Railhop target confirms it, another one by hanging up after we did. One that does neither
-// within `finish_timeout` may still take what lies in its socket: such writes end as kExposed,
-// are counted in exposed_writes(), and their target range must not be reused before that process
-// has ended. `rkey` is not used: the target checks addresses.
-// Connect asks the resolver, so a host that is a name may take as long as that does; the
-// connections are made by the poller when the first request comes. The destructor closes all
-// connections; what was under way is forgotten.
+// kTargetDead; connection lost, protocol broken, or no byte moved for `status_timeout`: kTransport;
+// the GPU of the local range refused or failed a copy: kDevice. Then the endpoint is in error.
+// kFlushed keeps its promise that nothing of it can land any more: a Railhop target confirms it,
+// another one by hanging up after we did. One that does neither within `finish_timeout` may still
+// take what lies in its socket: such writes end as kExposed, are counted in exposed_writes(), and
+// their target range must not be reused before that process has ended. `rkey` is not used: the
+// target checks addresses. Connect asks the resolver, so a host that is a name may take as long as
+// that does; the connections are made by the poller when the first request comes. The destructor
+// closes all connections; what was under way is forgotten.
 #pragma once
 
 #include <atomic>

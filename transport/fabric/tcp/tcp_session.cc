@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace railhop {
 namespace {
@@ -145,7 +146,7 @@ TcpSession::Result TcpSession::TakeHeader(TimePoint now) {
     state_ = State::kPayload;
     return Result::kGoOn;
   }
-  if (acknowledged_) Answer(TcpCode::kDone);
+  unannounced_ = acknowledged_;
   state_ = State::kReply;
   return Result::kGoOn;
 }
@@ -216,20 +217,25 @@ TcpSession::Result TcpSession::EndPayload(Result result) {
 
 TcpSession::Result TcpSession::LoadReply(TimePoint now) {
   if (!TakeBuffer(now)) return Result::kBlocked;
-  if (!Enter()) return Result::kEnded;
+  if (!Enter()) return FailReply(now);
   if (bounce_.Load(address_, std::min(left_, TcpBounce::kBufferBytes))) return Wait(now);
   Leave();
-  return Result::kEnded;
+  return FailReply(now);
 }
 
 // What a status has announced cannot be refused any more: all that is left is to hang up.
+TcpSession::Result TcpSession::FailReply(TimePoint now) {
+  return std::exchange(unannounced_, false) ? Refuse(now) : Result::kEnded;
+}
+
 TcpSession::Result TcpSession::SendReply(TimePoint now) {
   std::span<std::byte> reply(AsPointer(address_), std::min(left_, kLargestCall));
   if (region_->bounce != nullptr) {
     reply = bounce_.Loaded(address_);
     if (reply.empty()) return LoadReply(now);
   }
-  if (!Enter()) return Result::kEnded;
+  if (!Enter()) return FailReply(now);
+  if (std::exchange(unannounced_, false)) Answer(TcpCode::kDone);
   iovec parts[2] = {{.iov_base = answers_.data(), .iov_len = answer_bytes_},
                     {.iov_base = reply.data(), .iov_len = reply.size()}};
   msghdr message{};
@@ -274,8 +280,8 @@ TcpSession::Result TcpSession::EndCopy(TimePoint now) {
   if (copy == TcpBounceBuffer::Copy::kPending) return Wait(now);
   Leave();
   waits_ = false;
-  if (loading) return copy == TcpBounceBuffer::Copy::kDone ? Result::kGoOn : Result::kEnded;
-  if (copy == TcpBounceBuffer::Copy::kFailed) return Refuse(now);
+  if (copy == TcpBounceBuffer::Copy::kFailed) return loading ? FailReply(now) : Refuse(now);
+  if (loading) return Result::kGoOn;
   return EndPayload(Result::kGoOn);
 }
 

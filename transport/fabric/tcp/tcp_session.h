@@ -86,6 +86,7 @@ class TcpSession {
   Result TakePayload(std::span<std::byte> place, size_t* count);
   Result EndPayload(Result result);
   Result LoadReply(TimePoint now);
+  Result FailReply(TimePoint now);
   Result SendReply(TimePoint now);
   Result EndCopy(TimePoint now);
   Result EndDrain(TimePoint now);
@@ -114,8 +115,9 @@ class TcpSession {
   bool acknowledged_ = false;
   bool shut_down_ = false;
   bool waits_ = false;
-  bool drained_ = false;  // the last call has read all that there was
-  uint16_t begin_ = 0;    // of what is in the buffer
+  bool unannounced_ = false;  // the status of the reply is to go ahead of its first byte
+  bool drained_ = false;      // the last call has read all that there was
+  uint16_t begin_ = 0;        // of what is in the buffer
   uint16_t end_ = 0;
   uint16_t answer_bytes_ = 0;
   std::array<std::byte, kAnswerBytes> answers_;
