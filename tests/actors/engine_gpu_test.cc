@@ -103,7 +103,10 @@ TEST_F(EngineGpuTest, C3TheSourceIsCopiedAfterItsFence) {
   ASSERT_EQ(driver.stream_create_with_priority(&stream, cuda::kStreamNonBlocking, 0),
             cuda::kSuccess);
   const std::vector<std::byte> produced = Filled(7);
-  fake_.held.insert(stream);
+  {
+    const auto lock = fake_.Lock();
+    fake_.held.insert(stream);
+  }
   ASSERT_EQ(driver.memcpy_async(here_, reinterpret_cast<uint64_t>(produced.data()), kBytes, stream),
             cuda::kSuccess);
   const BatchHandle batch =
@@ -123,7 +126,10 @@ TEST_F(EngineGpuTest, G9ALostGpuFailsItsBatchesAndTheEngineGoesOn) {
   ASSERT_EQ(engine_->RegisterMemory(host.data(), kBytes, "*"), EngineError::kOk);
   ASSERT_EQ(target_->RegisterMemory(target_host.data(), kBytes, "*"), EngineError::kOk);
   const SourceFence ready{SourceFence::Kind::kReady};
-  fake_.sticky = cuda::kIllegalAddress;
+  {
+    const auto lock = fake_.Lock();
+    fake_.sticky = cuda::kIllegalAddress;
+  }
   // At once, and not once for each try that a broken connection gets.
   EXPECT_EQ(Finish(Submit(Opcode::kWrite, AsPointer(here_), ready)), TransferState::kFailed);
   EXPECT_EQ(fake_.calls["cuMemcpyAsync"], 1);

@@ -110,6 +110,7 @@ class Fake final : public FakeCuda {
     stream_priority.clear();
   }
 
+  std::unique_lock<std::mutex> Lock() override { return std::unique_lock(mutex); }
   size_t Run(size_t count) override {
     std::lock_guard lock(mutex);
     size_t done = 0;
@@ -128,7 +129,10 @@ class Fake final : public FakeCuda {
     while (!stream->commands.empty()) RunOne(stream);
     std::erase(order, stream);
   }
-  size_t Waiting() const override { return order.size(); }
+  size_t Waiting() override {
+    std::lock_guard lock(mutex);
+    return order.size();
+  }
   uint64_t MapChunks(size_t bytes, std::span<const int> devices) override {
     std::lock_guard lock(mutex);
     void* const room = mmap(nullptr, devices.size() * bytes, PROT_NONE,

@@ -9,12 +9,14 @@
 // when the test says so. Kernels are those of gather_kernel.h and of the GPU tests, in C++.
 // Each thread has a default stream, and the process one. Calls
 // that need a current context refuse without one, and count the calls made outside relaxed capture
-// mode. Threads: calls are serialised; the test changes fields while no other thread calls.
+// mode. Threads: calls are serialised; the test changes fields while no other thread calls, or
+// holds Lock().
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -30,12 +32,14 @@ class FakeCuda {
 
   // As after loading; forgets memory, streams and counts. Not while anything is in use.
   virtual void Reset() = 0;
+  // No call is carried out meanwhile.
+  virtual std::unique_lock<std::mutex> Lock() = 0;
   // manual: carries out at most `count` commands, oldest first over all streams; returns how many.
   virtual size_t Run(size_t count) = 0;
   // Carries out the commands of a stream that was `held`, and it is held no longer.
   virtual void Release(void* stream) = 0;
   // Commands issued and not carried out.
-  virtual size_t Waiting() const = 0;
+  virtual size_t Waiting() = 0;
   // Memory of so many bytes, a multiple of 4096, on each of the devices, one mapping behind the
   // other at neighbouring addresses, as expandable segments have it; -1: nothing is mapped there.
   virtual uint64_t MapChunks(size_t bytes, std::span<const int> devices) = 0;

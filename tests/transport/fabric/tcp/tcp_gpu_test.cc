@@ -67,6 +67,14 @@ class TcpGpuTest : public GpuMemory, public TcpFixture {
       return condition();
     }));
   }
+  void SetManual(bool manual) {
+    const auto lock = fake_.Lock();
+    fake_.manual = manual;
+  }
+  void FailNext(const char* call) {
+    const auto lock = fake_.Lock();
+    fake_.fail[call] = cuda::kIllegalAddress;
+  }
   TcpHeader Header(TcpOperation operation, uint64_t size) const {
     return {.size = size, .address = target_, .operation = operation};
   }
@@ -179,15 +187,16 @@ TEST_P(TcpGpuEndsTest, SourcesMayOverlap) {
   const auto [version, local, remote] = GetParam();
   const EndpointId endpoint = Connect(version);
   fake_.Write(source_, local_);
-  constexpr uint32_t kSizes[] = {4000, 10, 100, 4000};
+  constexpr uint32_t kSizes[] = {4000, 4000, 10, 10, 100, 100};
+  std::vector<NicCompletion> expected;
   for (uint64_t i = 0; i < std::size(kSizes); ++i) {
     WorkRequest request = Gpu(Write(endpoint, i, kSizes[i], i * 10), local, remote);
     request.remote_address += i * 100'000;
     ASSERT_TRUE(nic_->Prepare(request));
+    expected.push_back(Done(i, kSizes[i]));
   }
   nic_->Submit();
-  EXPECT_THAT(Consume(*nic_, 4),
-              ElementsAre(Done(0, 4000), Done(1, 10), Done(2, 100), Done(3, 4000)));
+  EXPECT_EQ(Consume(*nic_, std::size(kSizes)), expected);
   for (uint64_t i = 0; i < std::size(kSizes); ++i) {
     const uint64_t offset = i * 100'010;
     const auto from = local_.begin() + static_cast<long>(i * 10);
@@ -229,7 +238,7 @@ TEST_F(TcpGpuTest, WhatTheGpuRefusesFailsAndTheNicGoesOn) {
       const EndpointId endpoint = Connect("2+drain");
       Post(Write(endpoint, 1, 100));
       EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Done(1, 100)));
-      fake_.fail[call] = cuda::kIllegalAddress;
+      FailNext(call);
       Post(Gpu(Request(endpoint, opcode, 2, 500'000), true, false));
       EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Failed(2, FabricStatus::kDevice)));
       nic_->Disconnect(endpoint);
@@ -243,7 +252,7 @@ TEST_F(TcpGpuTest, WhatTheGpuRefusesFailsAndTheNicGoesOn) {
 
 TEST_F(TcpGpuTest, ASlowGpuHoldsUpNobodyElse) {
   const EndpointId slow = Connect("2+drain"), other = Connect("2+drain");
-  fake_.manual = true;
+  SetManual(true);
   Post(Gpu(Write(slow, 1, 100), true, false));
   PollUntil([&] { return fake_.Waiting() != 0; });
   Post(Write(other, 2, 100, 1000));
@@ -256,7 +265,7 @@ TEST_F(TcpGpuTest, ASlowGpuHoldsUpNobodyElse) {
 TEST_F(TcpGpuTest, WhatIsGivenUpEndsAfterTheCopy) {
   for (const FabricOpcode opcode : {FabricOpcode::kWrite, FabricOpcode::kRead}) {
     const EndpointId endpoint = Connect("2+drain");
-    fake_.manual = true;
+    SetManual(true);
     Post(Gpu(Request(endpoint, opcode, 1, 100), true, false));
     PollUntil([&] { return fake_.Waiting() != 0; });
     nic_->Disconnect(endpoint);
@@ -267,7 +276,7 @@ TEST_F(TcpGpuTest, WhatIsGivenUpEndsAfterTheCopy) {
       EXPECT_TRUE(absl::IsDeadlineExceeded(nic_->Deregister(source_key_)));
       source_key_ = *nic_->Register(AsPointer(source_), kBytes);
     }
-    fake_.manual = false;
+    SetManual(false);
     fake_.Run(SIZE_MAX);
     EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Failed(1, FabricStatus::kFlushed)));
     EXPECT_EQ(fake_.Waiting(), 0u);
@@ -276,7 +285,7 @@ TEST_F(TcpGpuTest, WhatIsGivenUpEndsAfterTheCopy) {
 
 TEST_F(TcpGpuTest, ADestroyedNicWaitsForItsCopies) {
   const EndpointId endpoint = Connect("2");
-  fake_.manual = true;
+  SetManual(true);
   Post(Gpu(Write(endpoint, 1, 100), true, false));
   PollUntil([&] { return fake_.Waiting() != 0; });
   nic_.reset();
@@ -291,14 +300,14 @@ TEST_F(TcpGpuTest, WhatTheTargetsGpuRefusesIsRefusedAndTheServerGoesOn) {
     const EndpointId endpoint = Connect("2+drain");
     Post(Gpu(Write(endpoint, 1, 100), false, true));
     EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Done(1, 100)));
-    fake_.fail[call] = cuda::kIllegalAddress;
+    FailNext(call);
     Post(Gpu(Write(endpoint, 2, 500'000), false, true));
     EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Failed(2, FabricStatus::kRemoteAccess)));
     nic_->Disconnect(endpoint);
     for (const auto& [version, status] : {std::pair("2+drain", FabricStatus::kRemoteAccess),
                                           std::pair("1", FabricStatus::kHungUp)}) {
       const EndpointId reader = Connect(version);
-      fake_.fail[call] = cuda::kIllegalAddress;
+      FailNext(call);
       Post(Gpu(Read(reader, 3, 500'000), false, true));
       EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Failed(3, status)));
       nic_->Disconnect(reader);
@@ -308,10 +317,23 @@ TEST_F(TcpGpuTest, WhatTheTargetsGpuRefusesIsRefusedAndTheServerGoesOn) {
   EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Done(4, 100)));
 }
 
+// What a status has announced can only be hung up on.
+TEST_F(TcpGpuTest, AReadOfWhichTheTargetsGpuFailsALaterPartIsHungUpOn) {
+  const RawSocket client = RawSocket::ConnectTo(server_->port());
+  SetManual(true);
+  client.SendHeader(Header(TcpOperation::kRead, 2 * TcpBounce::kBufferBytes));
+  ASSERT_TRUE(WaitUntil([&] { return fake_.Waiting() != 0; }));
+  FailNext("cuMemcpyAsync");  // the first one is under way
+  fake_.Run(SIZE_MAX);
+  EXPECT_EQ(client.ReceiveStatus(), 0);
+  EXPECT_EQ(client.Receive(TcpBounce::kBufferBytes).size(), TcpBounce::kBufferBytes);
+  EXPECT_TRUE(client.Ended());
+}
+
 // The server of these tests has one thread.
 TEST_F(TcpGpuTest, ASlowGpuOfTheTargetHoldsUpNobodyElse) {
   const RawSocket slow = RawSocket::ConnectTo(server_->port());
-  fake_.manual = true;
+  SetManual(true);
   slow.SendHeader(Header(TcpOperation::kWrite, 100));
   slow.Send(Pattern(100, 1));
   ASSERT_TRUE(WaitUntil([&] { return fake_.Waiting() != 0; }));
@@ -325,7 +347,7 @@ TEST_F(TcpGpuTest, ASlowGpuOfTheTargetHoldsUpNobodyElse) {
 
 TEST_F(TcpGpuTest, ARegionIsRemovedAfterItsCopy) {
   const RawSocket client = RawSocket::ConnectTo(server_->port());
-  fake_.manual = true;
+  SetManual(true);
   client.SendHeader(Header(TcpOperation::kWrite, 100));
   client.Send(Pattern(100, 1));
   ASSERT_TRUE(WaitUntil([&] { return fake_.Waiting() != 0; }));
@@ -339,7 +361,7 @@ TEST_F(TcpGpuTest, ADrainIsConfirmedAfterTheCopiesOfItsGroup) {
   const RawSocket member = RawSocket::ConnectTo(server_->port());
   member.SendHeader({.size = 0, .address = 42, .operation = TcpOperation::kJoin});
   EXPECT_EQ(member.ReceiveStatus(), 0);
-  fake_.manual = true;
+  SetManual(true);
   member.SendHeader(Header(TcpOperation::kWrite, 100));
   member.Send(Pattern(50, 1));
   ASSERT_TRUE(WaitUntil([&] { return fake_.Waiting() != 0; }));
@@ -364,7 +386,7 @@ TEST_F(TcpGpuTest, MoreConnectionsThanBuffersAllGetTheirTurn) {
     readers.push_back(RawSocket::ConnectTo(server_->port()));
     readers.back().SendHeader(Header(TcpOperation::kRead, kBytes));
   }
-  fake_.manual = true;
+  SetManual(true);
   for (size_t i = 0; i < kClients; ++i) {
     writers.push_back(RawSocket::ConnectTo(server_->port()));
     TcpHeader header = Header(TcpOperation::kWrite, 100);
@@ -381,7 +403,7 @@ TEST_F(TcpGpuTest, MoreConnectionsThanBuffersAllGetTheirTurn) {
     EXPECT_EQ(fake_.Read(target_ + i * 100, 100), Pattern(100, i));
   }
   fake_.Run(SIZE_MAX);
-  fake_.manual = false;
+  SetManual(false);
 }
 
 // Who takes too long is ended, but not while the GPU is at work: that would hold up all others.
@@ -393,7 +415,7 @@ TEST_F(TcpGpuTest, ALateSessionEndsAfterItsCopy) {
   StartServer(options);
   ASSERT_TRUE(server_->AddRegion(target_, kBytes).ok());
   const RawSocket slow = RawSocket::ConnectTo(server_->port());
-  fake_.manual = true;
+  SetManual(true);
   slow.SendHeader(Header(TcpOperation::kWrite, 100));
   slow.Send(Pattern(50, 1));
   ASSERT_TRUE(WaitUntil([&] { return fake_.Waiting() != 0; }));
@@ -407,7 +429,7 @@ TEST_F(TcpGpuTest, ALateSessionEndsAfterItsCopy) {
 
 TEST_F(TcpGpuTest, AStoppedServerWaitsForItsCopies) {
   const RawSocket client = RawSocket::ConnectTo(server_->port());
-  fake_.manual = true;
+  SetManual(true);
   client.SendHeader(Header(TcpOperation::kWrite, 100));
   client.Send(Pattern(100, 1));
   ASSERT_TRUE(WaitUntil([&] { return fake_.Waiting() != 0; }));
