@@ -58,17 +58,43 @@ TEST_F(AdaptiveSpinTest, LongWorkIsSleptFor) {
   EXPECT_TRUE(Wait(microseconds(50))) << "and short work is not";
 }
 
-TEST_F(AdaptiveSpinTest, WhereOthersWantTheCoreItSleepsForAWhile) {
+class AdaptiveSpinRestTest : public AdaptiveSpinTest {
+ protected:
+  // Somebody else has his turn during a yield. Returns how long nobody spins after it.
+  std::chrono::nanoseconds RestAfterOthersTurn() {
+    spin_.Begin(now_);
+    EXPECT_TRUE(spin_.GoOn(now_));
+    now_ += AdaptiveSpin::kOthersTurn;
+    EXPECT_FALSE(spin_.GoOn(now_));
+    spin_.End(now_);
+    const auto began = now_;
+    while (!Wait(microseconds(50))) {
+    }
+    return now_ - began - microseconds(50);
+  }
+  // Whole waits are counted.
+  static void ExpectAbout(std::chrono::nanoseconds rest, std::chrono::nanoseconds wanted) {
+    EXPECT_GE(rest, wanted);
+    EXPECT_LE(rest, wanted + microseconds(100));
+  }
+};
+
+TEST_F(AdaptiveSpinRestTest, WhereOthersWantTheCoreItSleepsForAWhile) {
   Wait(microseconds(50));
-  spin_.Begin(now_);
-  ASSERT_TRUE(spin_.GoOn(now_));
-  now_ += AdaptiveSpin::kOthersTurn;
-  EXPECT_FALSE(spin_.GoOn(now_));
-  spin_.End(now_);
-  const auto rested = now_ + AdaptiveSpin::kRest;
-  while (now_ + microseconds(50) < rested) ASSERT_FALSE(Wait(microseconds(50)));
+  ExpectAbout(RestAfterOthersTurn(), AdaptiveSpin::kShortestRest);
+}
+
+TEST_F(AdaptiveSpinRestTest, AgainAndAgainForLonger) {
   Wait(microseconds(50));
-  EXPECT_TRUE(Wait(microseconds(50)));
+  std::chrono::milliseconds rest = AdaptiveSpin::kShortestRest;
+  for (int i = 0; i < 10; ++i) {
+    ExpectAbout(RestAfterOthersTurn(), rest);
+    rest = std::min(2 * rest, AdaptiveSpin::kLongestRest);
+  }
+  // Not soon after.
+  const auto later = now_ + 4 * AdaptiveSpin::kLongestRest;
+  while (now_ < later) ASSERT_TRUE(Wait(microseconds(50)));
+  ExpectAbout(RestAfterOthersTurn(), AdaptiveSpin::kShortestRest);
 }
 
 // Waits that end while somebody else has the core: each look comes after his turn.
@@ -81,22 +107,25 @@ TEST_F(AdaptiveSpinTest, WhoAlwaysSharesItsCoreMovesOnceInAWhile) {
   EXPECT_TRUE(spin_.ShouldMove(now_));
   EXPECT_FALSE(spin_.ShouldMove(now_));
   const auto moved = now_;
-  while (now_ - moved < AdaptiveSpin::kRest) {
+  while (now_ - moved < AdaptiveSpin::kLongestRest) {
     EXPECT_FALSE(spin_.ShouldMove(now_));
     Wait(microseconds(20));
   }
   EXPECT_TRUE(spin_.ShouldMove(now_)) << "it is no better there";
 }
 
-TEST_F(AdaptiveSpinTest, OneWaitAloneOnTheCoreIsEnoughToStay) {
+TEST_F(AdaptiveSpinTest, WaitsAloneOnTheCoreCountAgainstMoving) {
   Wait(microseconds(50));
   for (int i = 1; i < AdaptiveSpin::kSharedWaits; ++i) ASSERT_TRUE(Wait(microseconds(20)));
   spin_.Begin(now_);
   for (int i = 0; i < 10; ++i, now_ += AdaptiveSpin::kSharedYield / 3)
     ASSERT_TRUE(spin_.GoOn(now_));
   spin_.End(now_);
-  Wait(microseconds(20));
-  EXPECT_FALSE(spin_.ShouldMove(now_));
+  for (int i = 0; i <= AdaptiveSpin::kAloneOutweighs; ++i) {
+    EXPECT_FALSE(spin_.ShouldMove(now_)) << i;
+    Wait(microseconds(20));
+  }
+  EXPECT_TRUE(spin_.ShouldMove(now_));
 }
 
 }  // namespace
