@@ -5,7 +5,7 @@
 #   run.sh [--results FOLDER] [PHASE...]      no PHASE: all of them, in this order
 #
 #   machine      what this machine is                             seconds
-#   tests        gpu_copy_test, gpu_relay_test                    2 minutes
+#   tests        gpu_copy_test, gpu_tcp_test, gpu_relay_test      2 minutes
 #   demo         railhop demo, target memory on GPUs and host     1 to 2 minutes
 #   copy-bench   what a piece costs by each way                   1 to 2 minutes
 #   relay-bench  relayed beside direct                            3 to 4 minutes
@@ -74,6 +74,7 @@ for phase in "${phases[@]}"; do
     machine) machine ;;
     tests)
       words copy_test 240 "$here/gpu_copy_test"
+      words tcp_test 60 "$here/gpu_tcp_test"
       words relay_test 300 "$here/gpu_relay_test"
       ;;
     copy-bench) figures copy_bench 300 "$here/gpu_copy_bench" ;;
