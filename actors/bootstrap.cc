@@ -16,6 +16,7 @@
 #include "actors/rank_memory.h"
 #include "actors/rank_stats.h"
 #include "runtime/cycle_clock.h"
+#include "runtime/leave_alone.h"
 #include "runtime/log.h"
 #include "transport/fabric/sim/sim_target.h"
 #include "transport/ring/control_block.h"
@@ -30,6 +31,12 @@ bool Fail(const absl::Status& status, std::string* error) {
   return status.ok();
 }
 
+absl::Status ForkedChildError() {
+  return absl::FailedPreconditionError(
+      "this process was forked from the one that made the rank, whose threads did not come along: "
+      "make a rank, or an engine, of its own");
+}
+
 class RankImpl final : public Rank {
  public:
   explicit RankImpl(std::unique_ptr<ActorGraph> graph)
@@ -40,7 +47,7 @@ class RankImpl final : public Rank {
   // alone: it is the parent's.
   ~RankImpl() override {
     if (InForkedChild()) {
-      (void)graph_.release();
+      LeaveAlone(std::move(graph_));
     } else {
       Stop(kDestructorDrain);
     }
@@ -60,14 +67,20 @@ class RankImpl final : public Rank {
 
   bool RegisterMemory(void* address, size_t length, std::string_view location,
                       std::string* error) override {
+    if (InForkedChild()) return Fail(ForkedChildError(), error);
     return Fail(memory_.Register(static_cast<std::byte*>(address), length, location), error);
   }
 
   bool UnregisterMemory(void* address, std::string* error) override {
+    if (InForkedChild()) return Fail(ForkedChildError(), error);
     return Fail(memory_.Unregister(static_cast<std::byte*>(address)), error);
   }
 
   SegmentId OpenSegment(std::string_view name, std::string* error) override {
+    if (InForkedChild()) {
+      Fail(ForkedChildError(), error);
+      return 0;
+    }
     const absl::StatusOr<uint32_t> index = graph_->endpoint().Open(std::string(name));
     return Fail(index.status(), error) ? *index + 1 : 0;
   }
@@ -75,7 +88,7 @@ class RankImpl final : public Rank {
   SubmitResult SubmitWith(std::span<const TransferRequest> requests, const SubmitOptions& options,
                           BatchId* id) override {
     if (options.timeout < std::chrono::milliseconds(0)) return SubmitResult::kInvalid;
-    if (graph_->submissions().closed()) return SubmitResult::kStopping;
+    if (InForkedChild() || graph_->submissions().closed()) return SubmitResult::kStopping;
     RequestTable& table = graph_->requests();
     const BatchId batch = table.Allocate();
     if (!batch.valid()) return SubmitResult::kTryAgain;

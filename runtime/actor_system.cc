@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "runtime/leave_alone.h"
 #include "runtime/log.h"
 
 namespace railhop {
@@ -49,7 +50,10 @@ ActorSystem::ActorSystem(Options options) : options_(options), pid_(getpid()) {}
 
 ActorSystem::~ActorSystem() {
   if (InForkedChild()) {
-    Abandon();
+    // Destroying a libevent base would take the parent's descriptors out of the epoll set that both
+    // share, and destroying an actor could unlink what the parent still uses.
+    LeaveAlone(std::move(reactors_), std::move(rings_), std::move(actors_), std::move(threads_),
+               std::move(stopper_));
     return;
   }
   if (OnReactorThread()) {
@@ -73,22 +77,6 @@ bool ActorSystem::InForkedChild() const {
 bool ActorSystem::OnReactorThread() const {
   return std::any_of(reactors_.begin(), reactors_.end(),
                      [](const auto& reactor) { return reactor->on_this_thread(); });
-}
-
-// Destroying a libevent base would take the parent's descriptors out of the epoll set that both
-// share, destroying an actor could unlink what the parent still uses, and the threads cannot be
-// joined.
-void ActorSystem::Abandon() {
-  struct Abandoned {
-    std::vector<std::unique_ptr<Reactor>> reactors;
-    std::vector<std::shared_ptr<void>> rings;
-    std::vector<Placed> actors;
-    std::vector<std::thread> threads;
-    std::thread stopper;
-  };
-  static auto& abandoned = *new std::vector<Abandoned>();  // reachable, so no leak to report
-  abandoned.push_back({std::move(reactors_), std::move(rings_), std::move(actors_),
-                       std::move(threads_), std::move(stopper_)});
 }
 
 Reactor* ActorSystem::AddReactor(ReactorOptions options) {

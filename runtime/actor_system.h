@@ -145,7 +145,6 @@ class ActorSystem {
   void Join();
   bool InForkedChild() const;
   bool OnReactorThread() const;
-  void Abandon();
 
   const Options options_;
   const pid_t pid_;  // of the process that built it

@@ -186,6 +186,47 @@ TEST(EngineTest, NicsHaveNothingToDoOnceAllHasEnded) {
   EXPECT_GT(loads[0].bytes_per_second, 0.0);
 }
 
+// What the child of a fork does with its parent's engine: it is told that it cannot, and that the
+// engine goes takes nothing from the parent. 0, or which step went wrong.
+int TryAsChild(std::unique_ptr<TransferEngine> engine, BatchHandle batch,
+               const TransferTask& task) {
+  Memory more(kMiB);
+  if (engine->RegisterMemory(more.bytes.data(), kMiB, "*") == EngineError::kOk) return 1;
+  if (TransferEngine::last_error().find("forked") == std::string::npos) return 2;
+  if (engine->UnregisterMemory(task.source) == EngineError::kOk) return 3;
+  if (engine->Submit(batch, {&task, 1}) == EngineError::kOk) return 4;
+  engine.reset();
+  const auto own = MakeEngine();
+  Memory there(kMiB);
+  if (own->RegisterMemory(there.bytes.data(), kMiB, "*") != EngineError::kOk) return 5;
+  const TransferTask task_of_own{Opcode::kWrite, there.bytes.data(), kLocalSegment,
+                                 there.address() + 1000, 1000};
+  return Move(*own, {task_of_own}) == TransferState::kCompleted ? 0 : 6;
+}
+
+TEST(EngineTest, AForkedChildLeavesTheEngineToItsParent) {
+  auto engine = MakeEngine();
+  Memory from(kMiB, 5);
+  Memory to(kMiB);
+  ASSERT_EQ(engine->RegisterMemory(from.bytes.data(), kMiB, "*"), EngineError::kOk);
+  ASSERT_EQ(engine->RegisterMemory(to.bytes.data(), kMiB, "*"), EngineError::kOk);
+  const TransferTask task{Opcode::kWrite, from.bytes.data(), kLocalSegment, to.address(), kMiB};
+  const BatchHandle batch = engine->AllocateBatch(1);
+  std::atomic<int> ends{0};
+  ASSERT_EQ(engine->SetCallback(batch, [&](BatchHandle, const TransferStatus&) { ++ends; }),
+            EngineError::kOk);
+  const pid_t child = fork();
+  if (child == 0) _exit(TryAsChild(std::move(engine), batch, task));
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << (WIFSIGNALED(status) ? "died of signal " : "step ")
+                       << (WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+  ASSERT_EQ(engine->Submit(batch, {&task, 1}), EngineError::kOk);
+  EXPECT_TRUE(WaitUntil([&] { return ends.load() == 1; }));
+  EXPECT_EQ(from.bytes, to.bytes);
+  EXPECT_NE(MakeEngine()->OpenSegment(engine->name()), kNoSegment) << TransferEngine::last_error();
+}
+
 // A target in a process of its own: says its name and its memory's address over a pipe, then waits.
 class TargetProcess {
  public:

@@ -1,10 +1,12 @@
 #include "transport/engine/transfer_engine.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <utility>
 
 #include "absl/status/status.h"
+#include "runtime/leave_alone.h"
 #include "runtime/log.h"
 #include "transport/engine/engine_batches.h"
 #include "transport/engine/local_segment.h"
@@ -58,13 +60,20 @@ TransferEngine::TransferEngine(std::unique_ptr<DataPath> data_path,
                                std::shared_ptr<SegmentDirectory> directory,
                                std::unique_ptr<LocalSegment> local,
                                std::chrono::nanoseconds slice_timeout)
-    : directory_(std::move(directory)),
+    : owner_pid_(getpid()),
+      directory_(std::move(directory)),
       local_(std::move(local)),
       batches_(std::make_unique<EngineBatches>(data_path.get(), slice_timeout)),
       data_path_(std::move(data_path)),
       memory_(std::make_unique<RegistrationTable>()) {}
 
 TransferEngine::~TransferEngine() {
+  if (getpid() != owner_pid_) {
+    // A forked child: the segment, which may be published, and the batches are its parent's.
+    LeaveAlone(std::move(directory_), std::move(local_), std::move(batches_), std::move(data_path_),
+               std::move(memory_));
+    return;
+  }
   batches_->StopCallbacks();
   const absl::Status status = directory_->metadata().Withdraw();
   if (status.ok()) return;

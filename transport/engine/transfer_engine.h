@@ -16,6 +16,8 @@
 // same batch. Errors: nothing throws; last_error() says more about the latest one of the thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -175,11 +177,12 @@ class TransferEngine {
   EngineError Release(void* address);
   EngineError Prepare(const TransferTask& task, bool read_anew, SegmentId* id);
 
-  const std::shared_ptr<SegmentDirectory> directory_;
-  const std::unique_ptr<LocalSegment> local_;
-  const std::unique_ptr<EngineBatches> batches_;  // outlives the data path, which tells it of ends
-  const std::unique_ptr<DataPath> data_path_;
-  const std::unique_ptr<RegistrationTable> memory_;
+  const pid_t owner_pid_;
+  std::shared_ptr<SegmentDirectory> directory_;
+  std::unique_ptr<LocalSegment> local_;
+  std::unique_ptr<EngineBatches> batches_;  // outlives the data path, which tells it of ends
+  std::unique_ptr<DataPath> data_path_;
+  std::unique_ptr<RegistrationTable> memory_;
 };
 
 }  // namespace railhop

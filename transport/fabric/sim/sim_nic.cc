@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "runtime/fence.h"
+#include "runtime/leave_alone.h"
 
 namespace railhop {
 namespace {
@@ -115,7 +116,7 @@ SimNic::SimNic(SimNicOptions options)
 SimNic::~SimNic() {
   if (!worker_.joinable()) return;
   if (getpid() != owner_pid_) {
-    worker_.detach();  // a forked child: the worker did not come along
+    LeaveAlone(std::move(worker_));  // a forked child: the worker did not come along
     return;
   }
   stop_.store(true, std::memory_order_release);

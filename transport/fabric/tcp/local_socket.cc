@@ -55,9 +55,12 @@ TcpAddress LocalSocketAddress(std::string_view name) {
 }
 
 bool PeerIsSameUser(int fd) {
+  // Whom the kernel shows to a user namespace that does not know him: it may be anybody.
+  constexpr uid_t kOverflowUser = 65534;
   ucred peer{};
   socklen_t size = sizeof(peer);
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid() &&
+         peer.uid != kOverflowUser;
 }
 
 }  // namespace railhop

@@ -29,7 +29,7 @@ bool IsLocalSocketName(std::string_view name);
 TcpAddress LocalSocketAddress(std::string_view name);
 
 // Whether the process at the other end of a connected socket has this one's user: both sides ask
-// before they send or store anything.
+// before they send or store anything. "nobody", whom user namespaces take for each other, has none.
 bool PeerIsSameUser(int fd);
 
 }  // namespace railhop

@@ -46,7 +46,7 @@ void TcpConnection::Queue(const TcpPart& part, uint64_t now) {
 }
 
 void TcpConnection::Open(uint64_t now) {
-  address_ = 0;
+  address_ = first_address_;
   refused_ = true;
   TryConnect(now);
 }
@@ -103,7 +103,8 @@ uint64_t TcpConnection::StateDeadline() const {
     case State::kFinishing:
       return since_ + peer_.finish_timeout;
     case State::kGreeting:
-      return since_ + peer_.status_timeout;
+      return since_ + (IsLocal() ? std::min(peer_.connect_timeout, peer_.status_timeout)
+                                 : peer_.status_timeout);
     case State::kOpen:
       return done_ == queued_ ? kNever : since_ + peer_.status_timeout;
   }
@@ -152,6 +153,12 @@ void TcpConnection::FinishConnect(uint64_t now) {
   since_ = now;
   refused_ = false;
   state_ = peer_.drains ? State::kGreeting : State::kOpen;
+}
+
+// Whoever listens there is not the target, or does not trust us; the next address is the target's.
+void TcpConnection::LeaveLocal(int error, uint64_t now) {
+  first_address_ = address_ + 1;
+  ConnectFailed(error, now);
 }
 
 void TcpConnection::ConnectFailed(int error, uint64_t now) {
@@ -462,6 +469,7 @@ void TcpConnection::EndPart() {
 
 // The target broke the protocol or refused: it is told nothing more.
 void TcpConnection::Fail(FabricStatus status) {
+  if (InLocalGreeting()) return LeaveLocal(EPROTO, since_);
   readable_ = false;
   if (done_ == queued_) {
     Close(greeting_ == TcpOperation::kDrain ? State::kEnded : State::kClosed);
@@ -475,6 +483,7 @@ void TcpConnection::Fail(FabricStatus status) {
 // The connection is gone. Without a part begun that is no error: the next one connects anew. Once,
 // so that a target that hangs up on each connection is not asked for ever.
 void TcpConnection::Lost(int error, uint64_t now) {
+  if (InLocalGreeting()) return LeaveLocal(error, now);
   if (state_ == State::kFinishing) {
     unconfirmed_ = unconfirmed_ || !HungUp(error);
     return Close(State::kEnded);
@@ -498,6 +507,7 @@ void TcpConnection::Lost(int error, uint64_t now) {
 
 void TcpConnection::Expire(uint64_t now) {
   if (state_ == State::kConnecting) return ConnectFailed(ETIMEDOUT, now);
+  if (InLocalGreeting()) return LeaveLocal(ETIMEDOUT, now);
   if (state_ == State::kFinishing || done_ == queued_) {
     unconfirmed_ = unconfirmed_ || state_ == State::kFinishing;
     return Close(State::kEnded);

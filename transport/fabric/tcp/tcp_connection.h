@@ -126,6 +126,7 @@ class TcpConnection {
   bool IsCut(uint64_t position) const { return At(position).sequence >= limit_; }
   bool HasToSend() const;
   bool IsLocal() const { return peer_.addresses[address_].storage.ss_family == AF_UNIX; }
+  bool InLocalGreeting() const { return state_ == State::kGreeting && IsLocal(); }
   bool Suspended() const { return look_at_ != kNever; }
   uint64_t StateDeadline() const;
   uint64_t AnswerBytes(const TcpPart& part) const;
@@ -134,6 +135,7 @@ class TcpConnection {
 
   void TryConnect(uint64_t now);
   void FinishConnect(uint64_t now);
+  void LeaveLocal(int error, uint64_t now);
   void ConnectFailed(int error, uint64_t now);
   void LookLater(uint64_t now);
   void LookAtCopy(uint64_t now);
@@ -173,6 +175,7 @@ class TcpConnection {
   bool refused_ = false;         // by all addresses tried so far
   bool used_ = false;            // since it was connected: a part was sent
   size_t address_ = 0;           // into peer_.addresses
+  size_t first_address_ = 0;     // to try
   uint64_t since_ = 0;           // of the last progress, or of the state; cycles
   uint64_t limit_ = UINT64_MAX;  // parts of this request and later ones are given up
 

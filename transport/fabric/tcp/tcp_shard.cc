@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "runtime/cpu_placement.h"
+#include "runtime/leave_alone.h"
 
 namespace railhop {
 namespace {
@@ -59,7 +60,7 @@ absl::StatusOr<std::unique_ptr<TcpShard>> TcpShard::Start(TcpSession::Shared* sh
 
 TcpShard::~TcpShard() {
   if (getpid() != owner_pid_) {
-    if (thread_.joinable()) thread_.detach();  // a forked child: the thread did not come along
+    LeaveAlone(std::move(thread_));  // a forked child: the thread did not come along
     return;
   }
   stop_.store(true, std::memory_order_release);

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -246,6 +248,60 @@ TEST_F(TcpNicLocalTest, ATargetWithoutOneIsReachedByTcp) {
   local_name_ = "railhop-of-another-host";
   Post(Write(Connect("2+drain@"), 1, 1000));
   EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Done(1, 1000)));
+}
+
+// At the local socket's name there is somebody else, or a target that does not trust us.
+enum class Impostor { kHangsUp, kAnswersNonsense, kIsMute };
+
+class TcpNicImpostorTest : public TcpFixture, public testing::WithParamInterface<Impostor> {
+ protected:
+  void SetUp() override {
+    StartServer();
+    TcpNicOptions options = NicOptions();
+    options.connections = 1;
+    options.connect_timeout = std::chrono::milliseconds(50);
+    MakeNic(options);
+    auto listener = ListenOnLocalSocket(8);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+    local_name_ = listener_.name;
+  }
+  bool Accept() {
+    const int fd = accept4(listener_.fd.get(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) return false;
+    GuardedFd client(fd);
+    constexpr char kNonsense[64] = "no status is like this";
+    if (GetParam() == Impostor::kAnswersNonsense) {
+      EXPECT_EQ(write(fd, kNonsense, sizeof(kNonsense)), ssize_t{sizeof(kNonsense)});
+    }
+    if (GetParam() != Impostor::kHangsUp) clients_.push_back(std::move(client));
+    return true;
+  }
+
+  LocalListener listener_;
+  std::vector<GuardedFd> clients_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Kind, TcpNicImpostorTest,
+                         testing::Values(Impostor::kHangsUp, Impostor::kAnswersNonsense,
+                                         Impostor::kIsMute));
+
+TEST_P(TcpNicImpostorTest, WhoeverDoesNotGreetThereIsLeftForTcp) {
+  const EndpointId endpoint = Connect("2+drain@");
+  Post(Write(endpoint, 1, 100'000));
+  NicCompletion completion;
+  size_t accepted = 0;
+  ASSERT_TRUE(WaitUntil([&] {
+    if (Accept()) ++accepted;
+    return nic_->Peek({&completion, 1}) == 1;
+  }));
+  EXPECT_EQ(completion, Done(1, 100'000));
+  EXPECT_TRUE(std::equal(local_.begin(), local_.begin() + 100'000, memory_.begin()));
+  EXPECT_EQ(accepted, 1u);
+  nic_->Advance(1);
+  Post(Write(endpoint, 2, 1000));
+  EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Done(2, 1000)));
+  EXPECT_FALSE(Accept()) << "it is asked once";
 }
 
 // --- Parking

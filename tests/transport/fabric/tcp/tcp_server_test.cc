@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -181,6 +183,20 @@ TEST_F(TcpServerTest, ARefusalComesAfterTheAnswersBeforeItAndReachesAClientThatS
   EXPECT_EQ(client.ReceiveStatus(), 1);
   EXPECT_TRUE(client.Ended());
   sender.join();
+}
+
+TEST_F(TcpServerTest, AForkedChildThatDestroysItTakesNothingFromItsParent) {
+  const pid_t child = fork();
+  if (child == 0) {
+    server_.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  MakeNic();
+  Post(Write(Connect("2"), 1, 1000));
+  EXPECT_EQ(Consume(*nic_, 1).front().status, FabricStatus::kOk);
 }
 
 TEST_F(TcpServerTest, RegionsDoNotOverlapAndKnowTheirNames) {
