@@ -103,8 +103,8 @@ uint64_t TcpConnection::StateDeadline() const {
     case State::kFinishing:
       return since_ + peer_.finish_timeout;
     case State::kGreeting:
-      return since_ + (IsLocal() ? std::min(peer_.connect_timeout, peer_.status_timeout)
-                                 : peer_.status_timeout);
+      // Long before the endpoint counts as stuck, so that there is time left for the next address.
+      return since_ + (IsLocal() ? peer_.connect_timeout / 8 : peer_.status_timeout);
     case State::kOpen:
       return done_ == queued_ ? kNever : since_ + peer_.status_timeout;
   }
