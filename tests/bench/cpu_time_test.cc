@@ -5,7 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
+
+#include "tests/support/wait_until.h"
 
 namespace railhop {
 namespace {
@@ -21,6 +24,15 @@ TEST(CpuTimeTest, GrowsWhileThisProcessWorks) {
   EXPECT_GT(*now, *before);
 }
 
+// 'S' once it blocks; 'R' while it runs or waits for a core.
+char StateOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t name_end = line.rfind(')');
+  return name_end + 2 < line.size() ? line[name_end + 2] : '?';
+}
+
 // A child that blocks on a pipe which this process holds: its time stands still.
 TEST(CpuTimeTest, StandsStillWhileAnotherSleeps) {
   int ends[2];
@@ -32,15 +44,10 @@ TEST(CpuTimeTest, StandsStillWhileAnotherSleeps) {
     _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);
   }
   close(ends[0]);
-  // It may still be on its way to the pipe; then its time settles soon.
-  auto before = CpuTimeOf(child), after = before;
-  do {
-    before = after;
-    ASSERT_TRUE(CpuShareOf(child, std::chrono::milliseconds(5)).ok());
-    after = CpuTimeOf(child);
-    ASSERT_TRUE(after.ok());
-  } while (*after != *before);
-  EXPECT_GT(after->count(), 0);
+  ASSERT_TRUE(WaitUntil([&] { return StateOf(child) == 'S'; }));
+  const auto used = CpuTimeOf(child);
+  ASSERT_TRUE(used.ok());
+  EXPECT_GT(used->count(), 0);
   EXPECT_EQ(CpuShareOf(child, std::chrono::milliseconds(5)).value(), 0);
   close(ends[1]);
   int status = -1;
