@@ -1,0 +1,151 @@
+// What the tests on the rails of the virtual machine share (tools/rdma-vm: rail N is the device
+// rxeN on the interface railN, and a cable leads from there to portN).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/support/flag.h"
+#include "transport/fabric/rdma/rdma_nic.h"
+#include "transport/fabric/rdma/rdma_target.h"
+
+namespace railhop {
+
+// Gives up on a silent peer after some 30 ms instead of half a second.
+inline constexpr RdmaRetry kQuickRetry{.timeout = 8, .count = 2};
+
+inline std::shared_ptr<RdmaDevice> OpenRail(int rail) {
+  auto device = RdmaDevice::Open({.name = "rxe" + std::to_string(rail)});
+  EXPECT_TRUE(device.ok()) << device.status();
+  return device.ok() ? *std::move(device) : nullptr;
+}
+
+// The cable of a rail; in again when the object goes.
+class PulledCable {
+ public:
+  explicit PulledCable(int rail) : port_("port" + std::to_string(rail)) { Set("down"); }
+  ~PulledCable() { Set("up"); }
+  PulledCable(const PulledCable&) = delete;
+  PulledCable& operator=(const PulledCable&) = delete;
+
+ private:
+  void Set(const char* state) {
+    EXPECT_EQ(std::system(("ip link set " + port_ + " " + state).c_str()), 0);
+  }
+  const std::string port_;
+};
+
+// Polls until there are `count` completions, and consumes them.
+inline std::vector<NicCompletion> Await(Nic& nic, size_t count) {
+  const auto deadline = std::chrono::steady_clock::now() + kTestPatience;
+  std::vector<NicCompletion> taken;
+  while (taken.size() < count && std::chrono::steady_clock::now() < deadline) {
+    std::vector<NicCompletion> shown(count - taken.size());
+    shown.resize(nic.Peek(shown));
+    nic.Advance(shown.size());
+    taken.insert(taken.end(), shown.begin(), shown.end());
+    if (shown.empty()) std::this_thread::yield();
+  }
+  EXPECT_EQ(taken.size(), count);
+  return taken;
+}
+
+inline std::vector<FabricStatus> StatusesOf(const std::vector<NicCompletion>& completions) {
+  std::vector<FabricStatus> statuses;
+  for (const NicCompletion& completion : completions) statuses.push_back(completion.status);
+  return statuses;
+}
+
+// A NIC on rail 0 and a target on rail 1, both of this process, with memory at each end.
+class RdmaRails : public testing::Test {
+ protected:
+  static constexpr size_t kBytes = 1 << 20;
+  static constexpr uint32_t kDepth = 16;
+
+  void SetUp() override {
+    near_ = OpenRail(0);
+    far_ = OpenRail(1);
+    ASSERT_TRUE(near_ != nullptr && far_ != nullptr);
+    target_ = MakeTarget();
+    nic_ = MakeNic({.server_name = "here:1",
+                    .exchange = AskTarget(),
+                    .send_queue_depth = kDepth,
+                    .max_endpoints = 4,
+                    .retry = kQuickRetry});
+    for (size_t i = 0; i < kBytes; ++i) local_[i] = static_cast<std::byte>(i * 31 >> 3);
+    auto key = near_->Register(local_.data(), kBytes);
+    auto remote_key = far_->Register(remote_.data(), kBytes);
+    ASSERT_TRUE(key.ok() && remote_key.ok()) << key.status() << remote_key.status();
+    key_ = *key;
+    remote_key_ = *remote_key;
+    endpoint_ = Connected();
+  }
+
+  std::unique_ptr<RdmaTarget> MakeTarget() {
+    auto target = RdmaTarget::Create({far_}, {.server_name = "there:2", .max_endpoints = 8});
+    EXPECT_TRUE(target.ok()) << target.status();
+    return *std::move(target);
+  }
+  std::unique_ptr<RdmaNic> MakeNic(RdmaNicOptions options) {
+    auto nic = RdmaNic::Create(near_, std::move(options));
+    EXPECT_TRUE(nic.ok()) << nic.status();
+    return *std::move(nic);
+  }
+  // In place of the handshake's sockets.
+  RdmaExchange AskTarget() {
+    return [this](const std::string&, const std::string& json) -> absl::StatusOr<std::string> {
+      const std::optional<std::string> answer = target_->Answer(json);
+      if (!answer.has_value()) return absl::UnavailableError("closed without answer");
+      return *answer;
+    };
+  }
+
+  static TargetInfo Info(std::string connection = "there:2@rxe1") {
+    return {.name = "there", .kind = "rdma", .buffers = {}, .connection = std::move(connection)};
+  }
+  EndpointId Connected() {
+    auto endpoint = nic_->Connect(Info());
+    EXPECT_TRUE(endpoint.ok()) << endpoint.status();
+    return endpoint.value_or(0);
+  }
+
+  // The first `length` bytes from `offset` on, to the same place of the far end.
+  WorkRequest Write(uint64_t offset, uint32_t length, bool signaled = true) {
+    return {.opcode = FabricOpcode::kWrite,
+            .signaled = signaled,
+            .endpoint = endpoint_,
+            .local = local_.data() + offset,
+            .lkey = key_.lkey,
+            .length = length,
+            .remote_address = reinterpret_cast<uint64_t>(remote_.data()) + offset,
+            .rkey = remote_key_.rkey,
+            .user_data = offset};
+  }
+  FabricStatus Run(const WorkRequest& request) {
+    EXPECT_TRUE(nic_->Prepare(request));
+    nic_->Submit();
+    const std::vector<NicCompletion> completions = Await(*nic_, 1);
+    EXPECT_TRUE(completions.empty() || completions[0].user_data == request.user_data);
+    return completions.empty() ? FabricStatus::kExposed : completions[0].status;
+  }
+
+  std::shared_ptr<RdmaDevice> near_, far_;
+  std::vector<std::byte> local_{kBytes}, remote_{kBytes};
+  MemoryKey key_, remote_key_;
+  std::unique_ptr<RdmaTarget> target_;
+  std::unique_ptr<RdmaNic> nic_;
+  EndpointId endpoint_ = 0;
+};
+
+}  // namespace railhop

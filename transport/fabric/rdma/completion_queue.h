@@ -1,0 +1,41 @@
+// A completion queue of a device, and a descriptor that tells of new completions once armed.
+//
+// Threads: one polls and arms. Polling is the owner's: ibv_poll_cq(get(), ...).
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "transport/fabric/rdma/rdma_device.h"
+
+struct ibv_comp_channel;
+struct ibv_cq;
+
+namespace railhop {
+
+class CompletionQueue {
+ public:
+  // ResourceExhausted: the device has none of that size.
+  static absl::StatusOr<std::unique_ptr<CompletionQueue>> Create(std::shared_ptr<RdmaDevice> device,
+                                                                 int entries);
+  // No queue pair may use it any more.
+  ~CompletionQueue();
+  CompletionQueue(const CompletionQueue&) = delete;
+  CompletionQueue& operator=(const CompletionQueue&) = delete;
+
+  ibv_cq* get() const { return queue_; }
+  int fd() const;
+  // The next completion makes fd() readable: one that is not polled yet does not, so poll once more
+  // afterwards. Takes back what an earlier Arm left behind.
+  void Arm();
+
+ private:
+  CompletionQueue(std::shared_ptr<RdmaDevice> device, ibv_comp_channel* channel)
+      : device_(std::move(device)), channel_(channel) {}
+
+  const std::shared_ptr<RdmaDevice> device_;
+  ibv_comp_channel* const channel_;
+  ibv_cq* queue_ = nullptr;
+};
+
+}  // namespace railhop
