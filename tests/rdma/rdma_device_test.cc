@@ -78,6 +78,25 @@ TEST(RdmaDeviceTest, KeysEndWithTheirRegistration) {
   EXPECT_EQ(device->Deregister(*key).code(), absl::StatusCode::kNotFound);
 }
 
+// Field fault T1: overlapping ranges have keys of their own.
+TEST(RdmaDeviceTest, ARangeIsRegisteredOnceHoweverOftenItIsAskedFor) {
+  const auto device = OpenRail(0);
+  std::vector<std::byte> memory(10'000);
+  const auto first = device->Register(memory.data(), memory.size());
+  const auto second = device->Register(memory.data(), memory.size());
+  const auto part = device->Register(memory.data(), memory.size() / 2);
+  ASSERT_TRUE(first.ok() && second.ok() && part.ok());
+  EXPECT_EQ(first->lkey, second->lkey);
+  EXPECT_EQ(first->rkey, second->rkey);
+  EXPECT_NE(part->lkey, first->lkey);
+  EXPECT_TRUE(device->Deregister(*first).ok());
+  EXPECT_EQ(device->Register(memory.data(), memory.size())->rkey, first->rkey);
+  EXPECT_TRUE(device->Deregister(*first).ok());
+  EXPECT_TRUE(device->Deregister(*first).ok());
+  EXPECT_FALSE(device->Deregister(*first).ok());
+  EXPECT_TRUE(device->Deregister(*part).ok());
+}
+
 TEST(RdmaDeviceTest, MemoryThatIsNotMappedIsRefused) {
   const auto device = OpenRail(0);
   const auto key = device->Register(reinterpret_cast<void*>(0x10000), 4096);

@@ -40,18 +40,10 @@ int ServeTarget(Channel& channel) {
   for (size_t i = 0; i < kBytes; ++i) memory[i] = static_cast<std::byte>(i * 7 >> 2);
   const auto key = device->Register(memory.data(), kBytes);
   if (!key.ok()) return 2;
-  // Its name has the port, which is known when the listener runs.
-  std::unique_ptr<RdmaTarget> target;
-  Flag named;
-  HandshakeHandlers handlers;
-  handlers.on_connection = [&](std::string_view json) -> std::optional<std::string> {
-    return named.Wait() ? target->Answer(json) : std::nullopt;
-  };
-  const ServerThread server(std::move(handlers));
-  auto made = RdmaTarget::Create({device}, {.server_name = JoinHostPort(kHost, server.port())});
-  if (!made.ok()) return 3;
-  target = *std::move(made);
-  named.Set();
+  const auto target = RdmaTarget::Create({device});
+  if (!target.ok()) return 3;
+  const ServerThread server(
+      {.on_connection = [&target](std::string_view json) { return (*target)->Answer(json); }});
   if (!channel.Send(Offer{.port = server.port(),
                           .address = reinterpret_cast<uint64_t>(memory.data()),
                           .rkey = key->rkey})) {

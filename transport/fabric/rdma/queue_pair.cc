@@ -17,8 +17,9 @@ constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_A
 constexpr uint8_t kHopLimit = 16;  // as Mooncake has it (mooncake-compat (e))
 
 absl::Status Failed(const RdmaDevice& device, const char* what, int error) {
-  return absl::UnavailableError(fmt::format("RDMA device {} (GID index {}): {}: {}", device.name(),
-                                            device.gid().index, what, strerror(error)));
+  return absl::FailedPreconditionError(fmt::format("RDMA device {} (GID index {}): {}: {}",
+                                                   device.name(), device.gid().index, what,
+                                                   strerror(error)));
 }
 
 }  // namespace

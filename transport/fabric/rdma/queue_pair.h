@@ -47,6 +47,8 @@ class QueuePair {
   uint32_t number() const;
   ibv_qp* get() const { return queue_pair_; }
 
+  // FailedPrecondition: the peer's address is not reached from this port; that may take the kernel
+  // some seconds to find out.
   absl::Status Connect(const Peer& peer, const RdmaRetry& retry);
   // Ends it: what is posted, and will be, is flushed. Bytes under way do not land any more.
   void Fail();

@@ -81,7 +81,7 @@ absl::StatusOr<std::shared_ptr<RdmaDevice>> RdmaDevice::Open(RdmaDeviceOptions o
 }
 
 RdmaDevice::~RdmaDevice() {
-  for (const auto& [key, region] : regions_) verbs_->dereg_mr(region);
+  for (const auto& [range, region] : regions_) verbs_->dereg_mr(region.handle);
   if (protection_domain_ != nullptr) verbs_->dealloc_pd(protection_domain_);
   if (context_ != nullptr) verbs_->close_device(context_);
 }
@@ -180,25 +180,40 @@ absl::Status RdmaDevice::RegistrationError(int error, void* address, size_t leng
 }
 
 absl::StatusOr<MemoryKey> RdmaDevice::Register(void* address, size_t length) {
-  ibv_mr* const region = verbs_->reg_mr(protection_domain_, address, length, kAccess);
-  if (region == nullptr) return RegistrationError(errno, address, length);
   const std::lock_guard lock(mutex_);
-  regions_.emplace(region->lkey, region);
-  return MemoryKey{.lkey = region->lkey, .rkey = region->rkey};
+  const Range range(address, length);
+  Region& region = regions_[range];
+  if (region.uses == 0) {
+    region.handle = verbs_->reg_mr(protection_domain_, address, length, kAccess);
+    if (region.handle == nullptr) {
+      const int error = errno;
+      regions_.erase(range);
+      return RegistrationError(error, address, length);
+    }
+    ranges_.emplace(region.handle->lkey, range);
+  }
+  ++region.uses;
+  return MemoryKey{.lkey = region.handle->lkey, .rkey = region.handle->rkey};
 }
 
 absl::Status RdmaDevice::Deregister(const MemoryKey& key) {
   const std::lock_guard lock(mutex_);
-  const auto found = regions_.find(key.lkey);
-  if (found == regions_.end()) {
+  const auto range = ranges_.find(key.lkey);
+  if (range == ranges_.end()) {
     return absl::NotFoundError(
         fmt::format("RDMA device {} has no registration of key {:#x}", options_.name, key.lkey));
   }
-  if (const int error = verbs_->dereg_mr(found->second); error != 0) {
+  const auto region = regions_.find(range->second);
+  if (region->second.uses > 1) {
+    --region->second.uses;
+    return absl::OkStatus();
+  }
+  if (const int error = verbs_->dereg_mr(region->second.handle); error != 0) {
     return absl::InternalError(fmt::format("RDMA device {} cannot deregister key {:#x}: {}",
                                            options_.name, key.lkey, strerror(error)));
   }
-  regions_.erase(found);
+  regions_.erase(region);
+  ranges_.erase(range);
   return absl::OkStatus();
 }
 

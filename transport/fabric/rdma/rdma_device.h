@@ -12,11 +12,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,9 +64,10 @@ class RdmaDevice {
   int max_completions() const { return max_completions_; }  // of a completion queue
 
   // Memory of this process, for local use and for peers. It stays pinned until Deregister, and must
-  // stay mapped. ResourceExhausted: the limit of locked memory, and how to raise it.
+  // stay mapped. The same range again gets the same keys, until each was deregistered: NIC and
+  // target pin it once. ResourceExhausted: the limit of locked memory, and how to raise it.
   absl::StatusOr<MemoryKey> Register(void* address, size_t length);
-  // When it returns OK, no device touches the range any more by this key.
+  // When the last one returns OK, the device touches the range no more by this key.
   absl::Status Deregister(const MemoryKey& key);
 
   const Verbs& verbs() const { return *verbs_; }
@@ -93,8 +96,15 @@ class RdmaDevice {
   int max_completions_ = 0;
   uint64_t max_region_bytes_ = 0;
 
+  struct Region {
+    ibv_mr* handle = nullptr;
+    int uses = 0;
+  };
+  using Range = std::pair<void*, size_t>;
+
   std::mutex mutex_;
-  std::unordered_map<uint32_t, ibv_mr*> regions_;  // by lkey
+  std::map<Range, Region> regions_;
+  std::unordered_map<uint32_t, Range> ranges_;  // of regions_, by lkey
 };
 
 }  // namespace railhop

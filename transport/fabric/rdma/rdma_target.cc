@@ -8,13 +8,13 @@
 namespace railhop {
 
 absl::StatusOr<std::unique_ptr<RdmaTarget>> RdmaTarget::Create(
-    std::vector<std::shared_ptr<RdmaDevice>> devices, RdmaTargetOptions options) {
-  std::unique_ptr<RdmaTarget> target(new RdmaTarget(std::move(options)));
+    std::vector<std::shared_ptr<RdmaDevice>> devices, const RdmaTargetOptions& options) {
+  std::unique_ptr<RdmaTarget> target(new RdmaTarget(options));
   for (std::shared_ptr<RdmaDevice>& device : devices) {
     for (const Device& other : target->devices_) {
       if (other.device->name() != device->name()) continue;
-      return absl::InvalidArgumentError(fmt::format("RDMA target {} has device {} twice",
-                                                    target->options_.server_name, device->name()));
+      return absl::InvalidArgumentError(
+          fmt::format("an RDMA target has device {} twice", device->name()));
     }
     auto completions = CompletionQueue::Create(device, 1);
     if (!completions.ok()) return completions.status();
@@ -36,15 +36,10 @@ std::optional<std::string> RdmaTarget::Answer(std::string_view json) {
 absl::StatusOr<const RdmaTarget::Device*> RdmaTarget::FindDevice(const std::string& path) const {
   const absl::StatusOr<NicPath> parsed = ParseNicPath(path);
   if (!parsed.ok()) return parsed.status();
-  if (parsed->server != options_.server_name) {
-    return absl::NotFoundError(
-        fmt::format("this is {}, not {}", options_.server_name, parsed->server));
-  }
   for (const Device& device : devices_) {
     if (device.device->name() == parsed->nic) return &device;
   }
-  return absl::NotFoundError(
-      fmt::format("{} has no NIC {} in use", options_.server_name, parsed->nic));
+  return absl::NotFoundError(fmt::format("{} has no NIC {} in use", parsed->server, parsed->nic));
 }
 
 RdmaTarget::Endpoints::iterator RdmaTarget::FindEndpoint(const RdmaHandshake& request) {

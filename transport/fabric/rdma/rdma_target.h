@@ -1,11 +1,12 @@
 // The far end of RDMA connections: answers the handshakes of initiators with queue pairs that serve
 // their reads and writes. The device does the rest, without this process.
 //
-//   auto target = RdmaTarget::Create({device}, {.server_name = "10.0.0.7:15001"});
+//   auto target = RdmaTarget::Create({device});
 //   handlers.on_connection = [&](std::string_view json) { return target->Answer(json); };
 //   auto key = device->Register(memory, bytes);       // key->rkey is for the initiators
 //
 // Threads: one, that of the handshake listener; Answer may block for milliseconds.
+// By which name an initiator knows this process is its own affair: the NIC in the path counts.
 // Nobody says goodbye in this protocol: a connection ends when the same NIC of the same process
 // connects anew, or when it is the oldest and `max_endpoints` are there. An initiator that still
 // used that one gets kTransport, and connects anew.
@@ -30,7 +31,6 @@
 namespace railhop {
 
 struct RdmaTargetOptions {
-  std::string server_name;  // what initiators call this process: "host:port" of its listener
   size_t max_endpoints = 1024;
   RdmaRetry retry = {};
 };
@@ -39,7 +39,7 @@ class RdmaTarget {
  public:
   // InvalidArgument: two devices of one name. ResourceExhausted: as CompletionQueue::Create.
   static absl::StatusOr<std::unique_ptr<RdmaTarget>> Create(
-      std::vector<std::shared_ptr<RdmaDevice>> devices, RdmaTargetOptions options);
+      std::vector<std::shared_ptr<RdmaDevice>> devices, const RdmaTargetOptions& options = {});
 
   // A handshake, JSON for JSON. What cannot be granted is answered with the reason; nullopt: it is
   // no handshake.
@@ -60,7 +60,7 @@ class RdmaTarget {
   };
   using Endpoints = std::list<Endpoint>;  // the oldest first
 
-  explicit RdmaTarget(RdmaTargetOptions options) : options_(std::move(options)) {}
+  explicit RdmaTarget(const RdmaTargetOptions& options) : options_(options) {}
 
   absl::StatusOr<RdmaHandshake> Accept(const RdmaHandshake& request);
   absl::StatusOr<const Device*> FindDevice(const std::string& path) const;
