@@ -236,12 +236,13 @@ class RankImpl final : public Rank {
 }  // namespace
 
 std::unique_ptr<Rank> MakeRank(RankConfig config, RankStaging staging,
-                               EndpointActor::Resolve resolve, std::string* error) {
+                               EndpointActor::Resolve resolve,
+                               std::vector<std::unique_ptr<Nic>> nics, std::string* error) {
   ResolvedLayout layout;
   if (!ResolveLayout(config, DetectHostCores(), &layout, error)) return nullptr;
   for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
-  absl::StatusOr<std::unique_ptr<ActorGraph>> graph =
-      ActorGraph::Build(std::move(config), layout, std::move(staging), std::move(resolve));
+  absl::StatusOr<std::unique_ptr<ActorGraph>> graph = ActorGraph::Build(
+      std::move(config), layout, std::move(staging), std::move(resolve), std::move(nics));
   if (!Fail(graph.status(), error)) return nullptr;
   auto rank = std::make_unique<RankImpl>(*std::move(graph));
   if (!Fail(rank->Start(), error)) return nullptr;
@@ -257,7 +258,7 @@ std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_vie
     return LoadSimTarget(directory, target);
   };
   RankStaging staging = MakeStaging(&config);
-  return MakeRank(std::move(config), std::move(staging), resolve, error);
+  return MakeRank(std::move(config), std::move(staging), resolve, {}, error);
 }
 
 }  // namespace railhop

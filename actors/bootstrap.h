@@ -94,12 +94,12 @@ struct EngineOptions {
   // "P2PHANDSHAKE", or a service (transport/engine/metadata_store.h): "http://host:port/path",
   // "etcd://host:port[;host:port]".
   std::string metadata = "P2PHANDSHAKE";
-  // "tcp"; "rdma": TCP all the same, with a warning; "sim": the simulated NICs of the config, with
-  // relaying if its pxn block says so, among the ranks of this host. MC_FORCE_TCP makes any of them
-  // TCP.
+  // "tcp"; "rdma": the RDMA devices of the config, or else all of this machine; TCP, with a
+  // warning, if none can be used; "sim": the simulated NICs of the config, with relaying if its pxn
+  // block says so, among the ranks of this host. MC_FORCE_TCP makes any of them TCP.
   std::string protocol = "tcp";
-  // A RankConfig without name, and with NICs for "sim" only; empty: the file that RAILHOP_CONFIG
-  // names, if it is set, or the defaults.
+  // A RankConfig without name, and with NICs for "sim" and "rdma" only; empty: the file that
+  // RAILHOP_CONFIG names, if it is set, or the defaults.
   std::string config_text = {};
 };
 // nullptr and `error`: what, to what, what to do. The MC_* variables (`railhop env`) are read here.

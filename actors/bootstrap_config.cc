@@ -155,6 +155,8 @@ class ConfigReader {
   void ReadRank();
   void ReadStaging();
   void ReadNics();
+  void ReadRdma(const proto::RdmaNic& rdma, const std::string& where, NicConfig* read);
+  void ReadSim(const proto::SimNic& sim, const std::string& where, NicConfig* read);
   void ReadLayout();
   void ReadReactors();
   void ReadPlacement();
@@ -226,25 +228,42 @@ void ConfigReader::ReadNics() {
                       nic.rail().size(), kMaxNameBytes));
     Check(names.insert(nic.name()).second, where,
           fmt::format("there are two NICs named \"{}\"", nic.name()));
-    Check(nic.has_sim(), where,
-          fmt::format("NIC \"{}\" is of no kind: add  sim {{}}  to it", nic.name()));
+    Check(nic.has_sim() || nic.has_rdma(), where,
+          fmt::format("NIC \"{}\" is of no kind: add  sim {{}}  or  rdma {{}}  to it", nic.name()));
 
     NicConfig read;
     read.name = nic.name();
     read.rail = nic.rail();
-    const proto::SimNic& sim = nic.sim();
     Take(nic.has_numa_node(), nic.numa_node(), 0, 1023, where, "numa_node", &read.numa_node);
-    Take(sim.has_line_rate_bytes_per_s(), sim.line_rate_bytes_per_s(), 1, 1'000'000'000'000'000,
-         where, "line_rate_bytes_per_s", &read.line_rate_bytes_per_s);
-    Take(sim.has_base_delay_ns(), sim.base_delay_ns(), 0, 1'000'000'000, where, "base_delay_ns",
-         &read.base_delay_ns);
-    Take(sim.has_queue_depth(), sim.queue_depth(), 2, 65536, where, "queue_depth",
-         &read.queue_depth);
-    read.model_only = sim.mode() == proto::SimNic::MODEL;
+    if (nic.has_rdma()) {
+      ReadRdma(nic.rdma(), where, &read);
+    } else {
+      ReadSim(nic.sim(), where, &read);
+    }
     config_.nics.push_back(std::move(read));
   }
-  Check(config_.nics.empty() || !config_.sim_directory.empty(), Where("sim_directory"),
+  const bool any_sim = std::any_of(config_.nics.begin(), config_.nics.end(),
+                                   [](const NicConfig& nic) { return nic.kind == NicKind::kSim; });
+  Check(!any_sim || !config_.sim_directory.empty(), Where("sim_directory"),
         "a simulated NIC needs sim_directory, where its targets publish their segments");
+}
+
+void ConfigReader::ReadRdma(const proto::RdmaNic& rdma, const std::string& where, NicConfig* read) {
+  read->kind = NicKind::kRdma;
+  Take(rdma.has_port(), rdma.port(), 1, 255, where, "port", &read->port);
+  Take(rdma.has_gid_index(), rdma.gid_index(), 0, 255, where, "gid_index", &read->gid_index);
+  Take(rdma.has_queue_depth(), rdma.queue_depth(), 2, 16384, where, "queue_depth",
+       &read->queue_depth);
+}
+
+void ConfigReader::ReadSim(const proto::SimNic& sim, const std::string& where, NicConfig* read) {
+  Take(sim.has_line_rate_bytes_per_s(), sim.line_rate_bytes_per_s(), 1, 1'000'000'000'000'000,
+       where, "line_rate_bytes_per_s", &read->line_rate_bytes_per_s);
+  Take(sim.has_base_delay_ns(), sim.base_delay_ns(), 0, 1'000'000'000, where, "base_delay_ns",
+       &read->base_delay_ns);
+  Take(sim.has_queue_depth(), sim.queue_depth(), 2, 65536, where, "queue_depth",
+       &read->queue_depth);
+  read->model_only = sim.mode() == proto::SimNic::MODEL;
 }
 
 void ConfigReader::ReadLayout() {

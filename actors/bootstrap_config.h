@@ -32,7 +32,7 @@ struct CopyConfig {
   uint32_t gather_max_blocks = 32;
 };
 
-enum class NicKind { kSim, kTcp };
+enum class NicKind { kSim, kTcp, kRdma };
 
 struct NicConfig {
   std::string name;
@@ -45,6 +45,8 @@ struct NicConfig {
   uint32_t queue_depth = 256;
   uint32_t connections = 4;        // kTcp: to each target
   uint64_t status_timeout_s = 30;  // kTcp: for an answer
+  uint8_t port = 1;                // kRdma
+  int gid_index = -1;              // kRdma; -1: the one that suits best
 };
 
 struct PxnConfig {

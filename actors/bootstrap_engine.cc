@@ -12,12 +12,15 @@
 #include "actors/bootstrap.h"
 #include "actors/bootstrap_config.h"
 #include "actors/bootstrap_rank.h"
+#include "actors/bootstrap_rdma.h"
+#include "actors/bootstrap_settings.h"
 #include "actors/bootstrap_staging.h"
 #include "runtime/log.h"
 #include "transport/engine/environment.h"
 #include "transport/engine/local_host.h"
 #include "transport/engine/metadata_store.h"
 #include "transport/engine/p2p_metadata.h"
+#include "transport/engine/rdma_segment.h"
 #include "transport/engine/segment_directory.h"
 #include "transport/engine/sim_segment.h"
 #include "transport/engine/stored_metadata.h"
@@ -121,11 +124,7 @@ void UseTcp(const EngineEnvironment& environment, RankConfig* config) {
   nic.status_timeout_s = environment.tcp_status_timeout_s;
   config->nics = {nic};
   config->slice_size = kTcpSliceBytes;
-  if (config->pxn.enable) {
-    config->pxn.off_reason = "TCP has no rails";
-    Log(LogLevel::kWarning, "PXN is off, everything goes direct: " + config->pxn.off_reason);
-  }
-  config->pxn.enable = false;
+  SwitchPxnOff("TCP has no rails", config);
 }
 
 // Which of the engine's NICs are near which memory: as MC_CUSTOM_TOPO_JSON has it, else all of
@@ -160,28 +159,62 @@ absl::StatusOr<PriorityMatrix> MakeMatrix(const EngineEnvironment& environment,
   return PriorityMatrix::Create(std::move(rows));
 }
 
-absl::StatusOr<StartLocal> ChooseLocalSegment(bool sim, const EngineEnvironment& environment,
+// How peers reach this engine's memory, and over what.
+struct LocalFabric {
+  SegmentProtocol protocol = SegmentProtocol::kTcp;
+  RdmaDevices devices = {};
+};
+
+// As in Mooncake the protocol is a hint: callers that say "rdma" run where there is none, too.
+LocalFabric ChooseFabric(const std::string& protocol, const EngineEnvironment& environment,
+                         RankConfig* config) {
+  if (protocol == "sim" && !environment.force_tcp) return {.protocol = SegmentProtocol::kSim};
+  if (protocol == "rdma" && !environment.force_tcp) {
+    absl::StatusOr<RdmaDevices> devices = UseRdma(environment, config);
+    if (devices.ok()) {
+      return {.protocol = SegmentProtocol::kRdma, .devices = *std::move(devices)};
+    }
+    LogOnce(LogLevel::kWarning, "rdma",
+            fmt::format("RDMA cannot be used, TCP is (MC_FORCE_TCP=1 asks for that): {}",
+                        std::string(devices.status().message())));
+  }
+  UseTcp(environment, config);
+  return {};
+}
+
+absl::StatusOr<StartLocal> ChooseLocalSegment(const LocalFabric& fabric,
+                                              const EngineEnvironment& environment,
                                               const RankConfig& config,
                                               const std::shared_ptr<TcpBounces>& bounces) {
-  if (!sim) {
-    return [&environment, bounces](
-               const std::string& host,
-               const std::string& name) -> absl::StatusOr<std::unique_ptr<LocalSegment>> {
+  using Started = absl::StatusOr<std::unique_ptr<LocalSegment>>;
+  if (fabric.protocol == SegmentProtocol::kTcp) {
+    return [&environment, bounces](const std::string& host, const std::string& name) -> Started {
       return TcpSegment::Start(host, name, environment, bounces);
     };
   }
   if (config.nics.empty()) {
     return absl::InvalidArgumentError(
         "protocol \"sim\" needs simulated NICs in the config: give the engine a config text, or "
-        "set "
-        "RAILHOP_CONFIG to a file with one");
+        "set RAILHOP_CONFIG to a file with one");
   }
   absl::StatusOr<PriorityMatrix> matrix = MakeMatrix(environment, config);
   if (!matrix.ok()) return matrix.status();
-  return [&environment, options = SimSegment::Options{config.sim_directory, *std::move(matrix)}](
-             const std::string& host,
-             const std::string& name) -> absl::StatusOr<std::unique_ptr<LocalSegment>> {
-    return SimSegment::Start(host, name, options, environment);
+  if (fabric.protocol == SegmentProtocol::kSim) {
+    return [&environment, options = SimSegment::Options{config.sim_directory, *std::move(matrix)}](
+               const std::string& host, const std::string& name) -> Started {
+      return SimSegment::Start(host, name, options, environment);
+    };
+  }
+  RdmaSegment::Options options;
+  for (const std::string& nic : matrix->nics()) {
+    const auto device = std::find_if(fabric.devices.begin(), fabric.devices.end(),
+                                     [&nic](const auto& each) { return each->name() == nic; });
+    options.devices.push_back(*device);
+  }
+  options.matrix = *std::move(matrix);
+  return [&environment, options = std::move(options)](const std::string& host,
+                                                      const std::string& name) -> Started {
+    return RdmaSegment::Start(host, name, options, environment);
   };
 }
 
@@ -201,16 +234,10 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   SetLevel(environment.log_level);
   RankConfig config;
   if (!LoadEngineConfig(options, environment, &config, error)) return nullptr;
-  // As in Mooncake the protocol is a hint: callers that say "rdma" run where there is none, too.
-  if (options.protocol == "rdma" && !environment.force_tcp) {
-    LogOnce(LogLevel::kWarning, "rdma",
-            "RDMA is not supported yet: TCP is used (MC_FORCE_TCP=1 asks for that)");
-  }
-  const bool sim = options.protocol == "sim" && !environment.force_tcp;
-  if (!sim) UseTcp(environment, &config);
+  const LocalFabric fabric = ChooseFabric(options.protocol, environment, &config);
   RankStaging staging = MakeStaging(&config);
   const absl::StatusOr<StartLocal> start_local =
-      ChooseLocalSegment(sim, environment, config, staging.bounces);
+      ChooseLocalSegment(fabric, environment, config, staging.bounces);
   if (!Fail(start_local.status(), error)) return nullptr;
   auto found = StartSegment(options, environment, *start_local);
   if (!Fail(found.status(), error)) return nullptr;
@@ -218,14 +245,20 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   config.name = found->segment->name();
   auto directory = std::make_shared<SegmentDirectory>(
       found->segment->name(), std::move(found->metadata),
-      SegmentAccess{.protocol = sim ? SegmentProtocol::kSim : SegmentProtocol::kTcp,
+      SegmentAccess{.protocol = fabric.protocol,
                     .tcp_version = static_cast<int>(environment.tcp_protocol_version),
                     .tcp_local = environment.tcp_local,
                     .sim_directory = config.sim_directory,
                     .cached = !environment.disable_metacache});
+  auto nics = MakeRdmaNics(fabric.devices, config,
+                           [directory](const std::string& server, const std::string& json) {
+                             return directory->metadata().Exchange(server, json);
+                           });
+  if (!Fail(nics.status(), error)) return nullptr;
   auto rank = MakeRank(
       std::move(config), std::move(staging),
-      [directory](const std::string& target) { return directory->Resolve(target); }, error);
+      [directory](const std::string& target) { return directory->Resolve(target); },
+      *std::move(nics), error);
   if (rank == nullptr) return nullptr;
   auto engine = std::make_unique<TransferEngine>(std::move(rank), std::move(directory),
                                                  std::move(found->segment),

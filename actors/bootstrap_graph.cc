@@ -76,6 +76,20 @@ absl::StatusOr<std::unique_ptr<Nic>> MakeTcpNic(const NicConfig& nic, const Rank
   return TcpNic::Create(std::move(options));
 }
 
+absl::StatusOr<std::unique_ptr<Nic>> MakeNic(const NicConfig& nic, const RankStaging& staging) {
+  switch (nic.kind) {
+    case NicKind::kSim:
+      return MakeSimNic(nic, staging);
+    case NicKind::kTcp:
+      return MakeTcpNic(nic, staging);
+    case NicKind::kRdma:
+      break;
+  }
+  // Its connections need a handshake listener at both ends.
+  return absl::FailedPreconditionError(fmt::format(
+      "NIC \"{}\" is of kind rdma, which only an engine with protocol \"rdma\" uses", nic.name));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(
@@ -104,8 +118,7 @@ absl::Status ActorGraph::MakeNics(std::vector<std::unique_ptr<Nic>> ready) {
   for (const NicConfig& nic : config_.nics) {
     rails_.push_back(nic.rail);
     if (!make) continue;
-    absl::StatusOr<std::unique_ptr<Nic>> made =
-        nic.kind == NicKind::kSim ? MakeSimNic(nic, staging_) : MakeTcpNic(nic, staging_);
+    absl::StatusOr<std::unique_ptr<Nic>> made = MakeNic(nic, staging_);
     if (!made.ok()) return made.status();
     nics_.push_back(*std::move(made));
   }

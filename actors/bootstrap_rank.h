@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "actors/bootstrap.h"
 #include "actors/bootstrap_config.h"
@@ -12,8 +13,10 @@
 namespace railhop {
 
 // Started. nullptr and `error` when it cannot run at all. `staging`: what MakeStaging made for
-// `config`. `resolve`: EndpointActor::Options.
+// `config`. `resolve`: EndpointActor::Options. `nics`: those of the config, by position; without
+// them they are made from it.
 std::unique_ptr<Rank> MakeRank(RankConfig config, RankStaging staging,
-                               EndpointActor::Resolve resolve, std::string* error);
+                               EndpointActor::Resolve resolve,
+                               std::vector<std::unique_ptr<Nic>> nics, std::string* error);
 
 }  // namespace railhop

@@ -302,6 +302,15 @@ void FinishPxn(const std::vector<std::string>& errors, RankConfig* config) {
   config->warnings.push_back("PXN is off, everything goes direct: " + pxn.off_reason);
 }
 
+void SwitchPxnOff(const std::string& reason, RankConfig* config) {
+  PxnConfig& pxn = config->pxn;
+  if (pxn.enable) {
+    pxn.off_reason = reason;
+    config->warnings.push_back("PXN is off, everything goes direct: " + reason);
+  }
+  pxn.enable = false;
+}
+
 void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* config) {
   if (environment.Gives("MC_TRANSFER_TIMEOUT")) {
     config->batch_timeout_ms = environment.transfer_timeout_s * 1000;

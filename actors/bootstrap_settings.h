@@ -55,6 +55,9 @@ class PxnSettingsReader {
 // whether this rank takes part. `errors` are those of the reader.
 void FinishPxn(const std::vector<std::string>& errors, RankConfig* config);
 
+// This rank takes no part in relaying, for that reason; warns if it was to.
+void SwitchPxnOff(const std::string& reason, RankConfig* config);
+
 // What the Transfer Engine's variables say of a rank: MC_TRANSFER_TIMEOUT and MC_SLICE_SIZE where
 // they are given, MC_FRAGMENT_RATIO, MC_RETRY_CNT. Their warnings go to the rank's.
 void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* config);

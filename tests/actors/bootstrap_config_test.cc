@@ -174,6 +174,23 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
   EXPECT_EQ(config.slot_log_every_ms, 23U);
 }
 
+TEST(BootstrapConfigTest, ReadsRdmaNics) {
+  const RankConfig config = LoadGood(R"(
+    name: "r"
+    nics { name: "mlx5_0" rail: "rail0" rdma { port: 2 gid_index: 3 queue_depth: 64 } }
+    nics { name: "mlx5_1" rdma {} }
+  )");
+  ASSERT_EQ(config.nics.size(), 2U);
+  EXPECT_EQ(config.nics[0].kind, NicKind::kRdma);
+  EXPECT_EQ(config.nics[0].rail, "rail0");
+  EXPECT_EQ(config.nics[0].port, 2);
+  EXPECT_EQ(config.nics[0].gid_index, 3);
+  EXPECT_EQ(config.nics[0].queue_depth, 64U);
+  EXPECT_EQ(config.nics[1].port, 1);
+  EXPECT_EQ(config.nics[1].gid_index, -1);
+  EXPECT_EQ(config.nics[1].queue_depth, 256U);
+}
+
 // --- texts that are refused: each names file and line, what is wrong and what would be right
 
 TEST(BootstrapConfigTest, AnUnknownFieldNamesFileLineAndTheKnownOnes) {
@@ -250,6 +267,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "base_delay_ns = 1000000001"},
         BadText{"queue_depth", "nics { name: 'nic1' sim { queue_depth: 1 } }",
                 "queue_depth = 1 is not in its range 2..65536"},
+        BadText{"rdma_port", "nics { name: 'nic1' rdma { port: 0 } }",
+                "port = 0 is not in its range 1..255"},
+        BadText{"rdma_gid_index", "nics { name: 'nic1' rdma { gid_index: 256 } }",
+                "gid_index = 256 is not in its range 0..255"},
+        BadText{"rdma_queue_depth", "nics { name: 'nic1' rdma { queue_depth: 16385 } }",
+                "queue_depth = 16385 is not in its range 2..16384"},
         BadText{"numa_node", "nics { name: 'nic1' numa_node: 1024 sim {} }", "numa_node = 1024"},
         BadText{"ranks_on_host", "ranks_on_host: 0",
                 "ranks_on_host = 0 is not in its range 1..1024"},
@@ -598,7 +621,7 @@ TEST(DocumentationTest, NamesEveryFieldOfTheText) {
   ASSERT_TRUE(proto.good());
   int fields = 0;
   for (std::string line; std::getline(proto, line);) {
-    const bool in_oneof = line.starts_with("    SimNic ");
+    const bool in_oneof = line.starts_with("    SimNic ") || line.starts_with("    RdmaNic ");
     if (line.find(" = ") == std::string::npos) continue;
     if (line.find("optional ") == std::string::npos &&
         line.find("repeated ") == std::string::npos && !in_oneof) {

@@ -33,10 +33,12 @@ namespace railhop {
 
 // JSON in, JSON out. Each may be empty: then the engine has no use for that message.
 struct HandshakeHandlers {
+  using OnConnection = std::function<std::optional<std::string>(std::string_view json)>;
+
   // A peer's descriptor, for ours. nullopt, or no handler: the answer is null, no segment (yet).
   std::function<std::optional<std::string>(std::string_view json)> on_metadata = nullptr;
   // An RDMA handshake. nullopt: closed without answer. No handler: an empty one is the answer.
-  std::function<std::optional<std::string>(std::string_view json)> on_connection = nullptr;
+  OnConnection on_connection = nullptr;
   // False, or no handler: the sender is told that it failed.
   std::function<bool(std::string name, std::string message)> on_notify = nullptr;
   // Is this process alive? False: closed without answer. No handler: it is.

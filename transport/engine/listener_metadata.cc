@@ -28,4 +28,11 @@ absl::Status ListenerMetadata::Probe(const std::string& name) {
   return client_.SendProbe(*peer);
 }
 
+absl::StatusOr<std::string> ListenerMetadata::Exchange(const std::string& name,
+                                                       const std::string& json) {
+  const absl::StatusOr<HostPort> peer = Locate(name);
+  if (!peer.ok()) return peer.status();
+  return client_.Exchange(*peer, json);
+}
+
 }  // namespace railhop

@@ -16,6 +16,7 @@ class ListenerMetadata : public Metadata {
 
   absl::Status Notify(const std::string& name, const Notification& notification) final;
   absl::Status Probe(const std::string& name) final;
+  absl::StatusOr<std::string> Exchange(const std::string& name, const std::string& json) final;
 
  protected:
   const HandshakeClient& client() const { return client_; }

@@ -24,6 +24,9 @@ class Metadata {
   virtual absl::StatusOr<HostPort> Locate(const std::string& name) = 0;
   virtual absl::Status Notify(const std::string& name, const Notification& notification) = 0;
   virtual absl::Status Probe(const std::string& name) = 0;
+  // An RDMA handshake with that engine: JSON for JSON.
+  virtual absl::StatusOr<std::string> Exchange(const std::string& name,
+                                               const std::string& json) = 0;
   // From now on peers find the own segment as it is now.
   virtual absl::Status Publish() = 0;
   // They do not find it any more.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/fabric/rdma/rdma_device.h"
+#include "transport/fabric/rdma/rdma_handshake.h"
 #include "transport/fabric/sim/segment_file.h"
 #include "transport/fabric/tcp/tcp_target.h"
 
@@ -41,6 +43,29 @@ absl::StatusOr<TargetInfo> MakeTcpTarget(const SegmentDescriptor& descriptor, Me
   return info;
 }
 
+// Over the first of the target's devices: a route has one key for each buffer, whichever of the own
+// NICs sends.
+absl::StatusOr<TargetInfo> MakeRdmaTarget(const SegmentDescriptor& descriptor) {
+  if (descriptor.devices.empty()) {
+    return absl::UnavailableError(fmt::format("segment {} has no RDMA device", descriptor.name));
+  }
+  const std::string& nic = descriptor.devices.front().name;
+  const std::string& server =
+      descriptor.rdma_server_name.empty() ? descriptor.name : descriptor.rdma_server_name;
+  TargetInfo info;
+  info.name = descriptor.name;
+  info.kind = kRdmaFabricKind;
+  info.connection = FormatNicPath({.server = server, .nic = nic});
+  for (const SegmentBuffer& buffer : descriptor.buffers) {
+    if (buffer.rkeys.empty()) continue;  // not for others
+    info.buffers.push_back({.address = buffer.address,
+                            .length = buffer.length,
+                            .rkey = buffer.rkeys.front(),
+                            .preferred_nics = {nic}});
+  }
+  return info;
+}
+
 absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, Metadata& metadata,
                                           const SegmentAccess& access) {
   if (descriptor.protocol != access.protocol) {
@@ -50,9 +75,15 @@ absl::StatusOr<TargetInfo> MakeTargetInfo(const SegmentDescriptor& descriptor, M
         descriptor.name, SegmentProtocolName(descriptor.protocol),
         SegmentProtocolName(access.protocol)));
   }
-  return access.protocol == SegmentProtocol::kSim
-             ? LoadSimTarget(access.sim_directory, descriptor.name)
-             : MakeTcpTarget(descriptor, metadata, access);
+  switch (access.protocol) {
+    case SegmentProtocol::kSim:
+      return LoadSimTarget(access.sim_directory, descriptor.name);
+    case SegmentProtocol::kRdma:
+      return MakeRdmaTarget(descriptor);
+    case SegmentProtocol::kTcp:
+      break;
+  }
+  return MakeTcpTarget(descriptor, metadata, access);
 }
 
 }  // namespace

@@ -13,16 +13,20 @@
 namespace railhop {
 
 absl::StatusOr<std::unique_ptr<SegmentListener>> SegmentListener::Start(
-    const std::string& host, SegmentDescriptor descriptor, const EngineEnvironment& environment) {
+    const std::string& host, SegmentDescriptor descriptor, const EngineEnvironment& environment,
+    HandshakeHandlers::OnConnection on_connection) {
   std::unique_ptr<SegmentListener> listener(new SegmentListener(host, std::move(descriptor)));
-  if (absl::Status status = listener->Listen(environment); !status.ok()) return status;
+  if (absl::Status status = listener->Listen(environment, std::move(on_connection)); !status.ok()) {
+    return status;
+  }
   std::string& name = listener->descriptor_.name;
   if (name.empty()) name = JoinHostPort(host, listener->server_->port());
   listener->thread_ = std::thread(&SegmentListener::Serve, listener.get());
   return listener;
 }
 
-absl::Status SegmentListener::Listen(const EngineEnvironment& environment) {
+absl::Status SegmentListener::Listen(const EngineEnvironment& environment,
+                                     HandshakeHandlers::OnConnection on_connection) {
   absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
   if (!loop.ok()) return loop.status();
   loop_ = *std::move(loop);
@@ -40,6 +44,7 @@ absl::Status SegmentListener::Listen(const EngineEnvironment& environment) {
   options.max_frame_length = environment.handshake_max_length;
   HandshakeHandlers handlers;
   handlers.on_metadata = [this](std::string_view) { return Encoded(); };
+  handlers.on_connection = std::move(on_connection);
   handlers.on_notify = [this](std::string name, std::string message) {
     return OnNotify(std::move(name), std::move(message));
   };

@@ -30,9 +30,11 @@ class SegmentListener {
 
   // `host`: how peers reach this host, a name or an address, taken verbatim. `descriptor`: what
   // they are told from the start; if its name is empty, it gets the listener's address as text. The
-  // port is drawn from the environment's range.
+  // port is drawn from the environment's range. `on_connection`: answers RDMA handshakes, on the
+  // listener's thread.
   static absl::StatusOr<std::unique_ptr<SegmentListener>> Start(
-      const std::string& host, SegmentDescriptor descriptor, const EngineEnvironment& environment);
+      const std::string& host, SegmentDescriptor descriptor, const EngineEnvironment& environment,
+      HandshakeHandlers::OnConnection on_connection = nullptr);
   ~SegmentListener();
 
   const std::string& name() const { return descriptor_.name; }
@@ -48,7 +50,8 @@ class SegmentListener {
  private:
   SegmentListener(std::string host, SegmentDescriptor descriptor)
       : host_(std::move(host)), descriptor_(std::move(descriptor)) {}
-  absl::Status Listen(const EngineEnvironment& environment);
+  absl::Status Listen(const EngineEnvironment& environment,
+                      HandshakeHandlers::OnConnection on_connection);
   void Serve();
   bool OnNotify(std::string name, std::string message);
 

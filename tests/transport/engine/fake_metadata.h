@@ -26,6 +26,9 @@ class FakeMetadata final : public Metadata {
   absl::Status Probe(const std::string& name) override {
     return segments.contains(name) ? absl::OkStatus() : absl::UnavailableError("no answer");
   }
+  absl::StatusOr<std::string> Exchange(const std::string& name, const std::string&) override {
+    return absl::UnavailableError("nobody listens at " + name);
+  }
 
   absl::Status Publish() override {
     ++publications;

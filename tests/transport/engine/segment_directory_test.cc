@@ -157,6 +157,27 @@ TEST_F(SegmentDirectoryTest, ALocalSocketIsNamedUnlessItIsTurnedOff) {
   EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, testing::EndsWith("2+drain"));
 }
 
+TEST_F(SegmentDirectoryTest, ResolveSaysHowAnRdmaSegmentIsReached) {
+  SegmentDescriptor descriptor = Descriptor("10.0.0.8:15000", {{1000, 100}, {9000, 10}});
+  descriptor.protocol = SegmentProtocol::kRdma;
+  Make({.protocol = SegmentProtocol::kRdma});
+  metadata_->segments["10.0.0.8:15000"] = descriptor;
+  EXPECT_TRUE(absl::IsUnavailable(directory_->Resolve("10.0.0.8:15000").status())) << "no device";
+
+  descriptor.devices = {{.name = "mlx5_2", .lid = 0, .gid = "g"},
+                        {.name = "mlx5_3", .lid = 0, .gid = "h"}};
+  descriptor.buffers[0].rkeys = descriptor.buffers[0].lkeys = {17, 18};  // [1]: not for others
+  Make({.protocol = SegmentProtocol::kRdma});
+  metadata_->segments["10.0.0.8:15000"] = descriptor;
+  const absl::StatusOr<TargetInfo> info = directory_->Resolve("10.0.0.8:15000");
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->kind, "rdma");
+  EXPECT_EQ(info->connection, "10.0.0.8:15000@mlx5_2");
+  ASSERT_EQ(info->buffers.size(), 1u);
+  EXPECT_EQ(info->buffers[0].rkey, 17u);
+  EXPECT_EQ(info->buffers[0].preferred_nics, std::vector<std::string>{"mlx5_2"});
+}
+
 TEST_F(SegmentDirectoryTest, AnOlderDataProtocolIsSpokenIfAskedForOrIfThePeerHasNoOther) {
   Make({.tcp_version = 1});
   EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, testing::Not(HasSubstr("drain")));

@@ -1,0 +1,27 @@
+// The NICs of an engine over RDMA: which devices, opened, and a NIC on each.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "actors/bootstrap_config.h"
+#include "transport/engine/environment.h"
+#include "transport/fabric/rdma/rdma_device.h"
+#include "transport/fabric/rdma/rdma_nic.h"
+
+namespace railhop {
+
+using RdmaDevices = std::vector<std::shared_ptr<RdmaDevice>>;
+
+// Opens the devices of the config's NICs of kind "rdma", or, if it has none, all of this machine;
+// leaves the config with a NIC for each that opened, and no other. One that does not open costs a
+// warning (field fault T8). NotFound or Unavailable: that leaves none, and the config is unchanged.
+absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment, RankConfig* config);
+
+// A NIC on each device, by position those of the config.
+absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices& devices,
+                                                               const RankConfig& config,
+                                                               const RdmaExchange& exchange);
+
+}  // namespace railhop
