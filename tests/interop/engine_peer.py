@@ -2,7 +2,8 @@
 
 Usage: engine_peer.py MODULE [METADATA NAME]       MODULE: railhop.engine or mooncake.engine
 
-With METADATA, the URL of a service, peers find it there by NAME; else by P2PHANDSHAKE.
+With METADATA, the URL of a service, peers find it there by NAME; else by P2PHANDSHAKE. ENGINE_PROTOCOL
+and ENGINE_DEVICES of the environment are initialize's last two arguments.
 
 Says {"name": ..., "address": ...} once it is up, then answers each line, a JSON array
 [method, arguments...], with a line of JSON. It ends with standard input.
@@ -25,7 +26,9 @@ class Peer:
         self.memory = bytearray(BYTES)
         self.address = ctypes.addressof((ctypes.c_char * BYTES).from_buffer(self.memory))
         self.extra = []
-        if self.engine.initialize(name or "127.0.0.1", metadata, "tcp", "") != 0:
+        protocol = os.environ.get("ENGINE_PROTOCOL", "tcp")
+        devices = os.environ.get("ENGINE_DEVICES", "")
+        if self.engine.initialize(name or "127.0.0.1", metadata, protocol, devices) != 0:
             sys.exit("the engine cannot be initialized")
         self.name = name or f"127.0.0.1:{self.engine.get_rpc_port()}"
         if self.engine.register_memory(self.address, BYTES) != 0:

@@ -22,7 +22,9 @@ class Engine:
             environment["PYTHONPATH"] = place
             command = ["/usr/bin/python3"]
         else:
-            environment.update(MC_FORCE_TCP="1", MC_LOG_LEVEL="ERROR", GLOG_minloglevel="2")
+            environment.update(MC_LOG_LEVEL="ERROR", GLOG_minloglevel="2")
+            if settings.get("ENGINE_PROTOCOL") != "rdma":
+                environment["MC_FORCE_TCP"] = "1"  # it takes RDMA where there is any
             command = [place]
         self.process = subprocess.Popen(
             command + [str(HERE / "engine_peer.py"), kind + ".engine", *arguments], env=environment,

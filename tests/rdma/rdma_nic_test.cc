@@ -295,6 +295,8 @@ TEST_F(RdmaNicTest, OptionsOutOfTheirRangeAreNamed) {
               HasSubstr("send queue depth 0"));
   EXPECT_THAT(error({.server_name = "s", .exchange = {}, .max_endpoints = 5000}),
               HasSubstr("endpoints 5000"));
+  EXPECT_THAT(error({.server_name = "s", .exchange = {}, .queue_pairs = 0}),
+              HasSubstr("queue pairs 0"));
   EXPECT_THAT(error({.server_name = "s", .exchange = {}, .retry = {.timeout = 0}}),
               HasSubstr("retry timeout 0"));
 }

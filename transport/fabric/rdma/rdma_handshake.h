@@ -42,7 +42,7 @@ struct RdmaHandshake {
   std::string peer_nic_path;
   std::vector<uint32_t> qp_numbers;
   uint16_t lid = 0;
-  // Missing in messages of Mooncake up to 0.3: it is in the sender's segment descriptor then.
+  // Missing in messages of older Mooncakes: it is in the sender's segment descriptor then.
   std::optional<Gid> gid;
   // Missing: the sender knows of no second message.
   std::optional<bool> ready_ack;

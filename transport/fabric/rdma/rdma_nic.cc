@@ -38,6 +38,7 @@ absl::Status CheckOptions(const RdmaDevice& device, const RdmaNicOptions& option
   status.Update(check("endpoints x send queue depth",
                       uint64_t{options.max_endpoints} * options.send_queue_depth, 1,
                       static_cast<uint64_t>(device.max_completions())));
+  status.Update(check("queue pairs", options.queue_pairs, 1, RdmaHandshake::kMaxQueuePairs));
   status.Update(check("retry timeout", options.retry.timeout, 1, 31));
   status.Update(check("retry count", options.retry.count, 0, 7));
   return status;
@@ -135,7 +136,7 @@ bool RdmaNic::Reclaim(Slot& slot) {
     const bool same_chain =
         slot.left_at % 2 == 1 && chain_.load(std::memory_order_acquire) == slot.left_at;
     if (same_chain || !idle()) return false;
-    slot.queue_pair.reset();
+    slot.queue_pairs.clear();
     slot.word.store(id, std::memory_order_relaxed);
     return true;
   }
@@ -161,9 +162,9 @@ absl::StatusOr<EndpointId> RdmaNic::Connect(const TargetInfo& target) {
   if (!remote.ok()) return remote.status();
   const absl::StatusOr<uint32_t> index = TakeSlot();
   if (!index.ok()) return index.status();
-  auto queue_pair = QueuePair::Create(device_, queue_->get(), options_.send_queue_depth);
-  if (!queue_pair.ok()) return queue_pair.status();
-  if (absl::Status status = Handshake(*remote, queue_pair->get()); !status.ok()) {
+  absl::StatusOr<QueuePairs> queue_pairs = MakeQueuePairs();
+  if (!queue_pairs.ok()) return queue_pairs.status();
+  if (absl::Status status = Handshake(*remote, *queue_pairs); !status.ok()) {
     return absl::Status(
         status.code(),
         fmt::format("RDMA NIC {} (GID index {}) does not reach {}: {}", name(),
@@ -171,7 +172,7 @@ absl::StatusOr<EndpointId> RdmaNic::Connect(const TargetInfo& target) {
   }
   Slot& slot = slots_[*index];
   if (slot.requests.empty()) MakeRings(*index);
-  slot.queue_pair = *std::move(queue_pair);
+  slot.queue_pairs = *std::move(queue_pairs);
   slot.remote = target.connection;
   slot.refused.store(Slot::kNever, std::memory_order_relaxed);
   slot.first_error.store(IBV_WC_SUCCESS, std::memory_order_relaxed);
@@ -179,6 +180,16 @@ absl::StatusOr<EndpointId> RdmaNic::Connect(const TargetInfo& target) {
   const EndpointId id = (old_id == 0 ? *index : old_id) + (1u << kIndexBits);
   slot.word.store(uint64_t{kLive} << kStageShift | id, std::memory_order_release);
   return id;
+}
+
+absl::StatusOr<RdmaNic::QueuePairs> RdmaNic::MakeQueuePairs() const {
+  QueuePairs queue_pairs;
+  for (uint32_t i = 0; i < options_.queue_pairs; ++i) {
+    auto made = QueuePair::Create(device_, queue_->get(), i == 0 ? options_.send_queue_depth : 1);
+    if (!made.ok()) return made.status();
+    queue_pairs.push_back(*std::move(made));
+  }
+  return queue_pairs;
 }
 
 absl::StatusOr<RdmaHandshake> RdmaNic::Exchange(const NicPath& remote,
@@ -192,11 +203,11 @@ absl::StatusOr<RdmaHandshake> RdmaNic::Exchange(const NicPath& remote,
   return reply;
 }
 
-absl::Status RdmaNic::Handshake(const NicPath& remote, QueuePair* queue_pair) {
+absl::Status RdmaNic::Handshake(const NicPath& remote, const QueuePairs& queue_pairs) {
   RdmaHandshake message;
   message.local_nic_path = FormatNicPath({.server = options_.server_name, .nic = device_->name()});
   message.peer_nic_path = FormatNicPath(remote);
-  message.qp_numbers = {queue_pair->number()};
+  for (const auto& queue_pair : queue_pairs) message.qp_numbers.push_back(queue_pair->number());
   message.lid = device_->lid();
   message.gid = device_->gid().gid;
   message.ready_ack = false;
@@ -212,9 +223,12 @@ absl::Status RdmaNic::Handshake(const NicPath& remote, QueuePair* queue_pair) {
         "it answers with {} queue pairs and {} GID, not with {} and one", reply->qp_numbers.size(),
         reply->gid.has_value() ? "a" : "no", message.qp_numbers.size()));
   }
-  absl::Status status = queue_pair->Connect(
-      {.gid = *reply->gid, .lid = reply->lid, .number = reply->qp_numbers[0]}, options_.retry);
-  if (!status.ok() || !reply->ready_ack.has_value()) return status;
+  for (size_t i = 0; i < queue_pairs.size(); ++i) {
+    const absl::Status status = queue_pairs[i]->Connect(
+        {.gid = *reply->gid, .lid = reply->lid, .number = reply->qp_numbers[i]}, options_.retry);
+    if (!status.ok()) return status;
+  }
+  if (!reply->ready_ack.has_value()) return absl::OkStatus();
   message.ready_ack = true;
   return Exchange(remote, message).status();
 }
@@ -222,12 +236,12 @@ absl::Status RdmaNic::Handshake(const NicPath& remote, QueuePair* queue_pair) {
 void RdmaNic::Disconnect(EndpointId endpoint) {
   Slot& slot = slots_[Find(endpoint)];
   uint64_t live = uint64_t{kLive} << kStageShift | endpoint;
-  // Nobody reclaims the queue pair between the two.
+  // Nobody reclaims the queue pairs between the two.
   if (!slot.word.compare_exchange_strong(live, uint64_t{kClosing} << kStageShift | endpoint,
                                          std::memory_order_acq_rel)) {
     return;
   }
-  slot.queue_pair->Fail();
+  for (const auto& queue_pair : slot.queue_pairs) queue_pair->Fail();
   slot.word.store(uint64_t{kClosed} << kStageShift | endpoint, std::memory_order_release);
 }
 
@@ -310,7 +324,7 @@ void RdmaNic::Post(uint32_t index) {
     ibv_send_wr* const next = std::exchange(tail.next, nullptr);
     tail.send_flags |= IBV_SEND_SIGNALED;
     ibv_send_wr* bad = head;
-    const int error = ibv_post_send(slot.queue_pair->get(), head, &bad);
+    const int error = ibv_post_send(slot.queue_pairs[0]->get(), head, &bad);
     tail.next = next;
     if (error == 0) return;
     Refuse(slot, first, bad);
@@ -322,7 +336,7 @@ void RdmaNic::Post(uint32_t index) {
 // What was posted before `bad` and is not signaled would end without a word: it counts as refused,
 // too, which it may since its queue pair sends no more.
 void RdmaNic::Refuse(Slot& slot, uint64_t first, const ibv_send_wr* bad) {
-  slot.queue_pair->Fail();
+  slot.queue_pairs[0]->Fail();
   const size_t mask = slot.work.size() - 1;
   uint64_t from = first + ((static_cast<uint64_t>(bad - slot.work.data()) - first) & mask);
   while (from != first && !slot.requests[(from - 1) & mask].signaled) --from;

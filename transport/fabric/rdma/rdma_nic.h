@@ -1,4 +1,5 @@
-// An RDMA NIC: one queue pair per endpoint, all completing to one completion queue.
+// An RDMA NIC: an endpoint's requests go over one queue pair, and all complete to one completion
+// queue.
 //
 //   poster -- Prepare: a chain per endpoint -- Submit: ibv_post_send, once per endpoint --> device
 //   poller <-- Peek: ibv_poll_cq <-- device;  PrepareToPark arms the queue's completion channel
@@ -44,6 +45,9 @@ struct RdmaNicOptions {
   RdmaExchange exchange;
   uint32_t send_queue_depth = 256;  // per endpoint, 1..16384
   uint32_t max_endpoints = 64;      // 1..4000, closed ones not yet reclaimed included
+  // Of an endpoint, 1..255: as many as the target has. Mooncake takes no other number than its own
+  // MC_NUM_QP_PER_EP, and may itself send over all of them. Ours go over the first.
+  uint32_t queue_pairs = 2;
   RdmaRetry retry = {};
 };
 
@@ -89,6 +93,8 @@ class RdmaNic : public Nic {
     kLeft,     // poster finds it no more, but a chain begun before may still hold requests
   };
 
+  using QueuePairs = std::vector<std::unique_ptr<QueuePair>>;
+
   struct Request {
     uint64_t user_data = 0;
     bool signaled = false;
@@ -99,7 +105,7 @@ class RdmaNic : public Nic {
     static constexpr uint64_t kNever = UINT64_MAX;
 
     std::atomic<uint64_t> word{0};
-    std::unique_ptr<QueuePair> queue_pair;
+    QueuePairs queue_pairs;         // requests go over the first
     std::string remote;             // path of the target's NIC; control
     uint64_t left_at = 0;           // chain_ when it became kLeft; control
     std::vector<Request> requests;  // rings: poster, then poller
@@ -128,7 +134,8 @@ class RdmaNic : public Nic {
   absl::StatusOr<uint32_t> TakeSlot();
   bool Reclaim(Slot& slot);
   void MakeRings(uint32_t index);
-  absl::Status Handshake(const NicPath& remote, QueuePair* queue_pair);
+  absl::StatusOr<QueuePairs> MakeQueuePairs() const;
+  absl::Status Handshake(const NicPath& remote, const QueuePairs& queue_pairs);
   absl::StatusOr<RdmaHandshake> Exchange(const NicPath& remote, const RdmaHandshake& message);
 
   // Poster.
