@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -12,11 +11,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "tests/support/flag.h"
+#include "tests/support/wait_until.h"
 #include "transport/fabric/rdma/rdma_nic.h"
 #include "transport/fabric/rdma/rdma_target.h"
 
@@ -48,16 +46,14 @@ class PulledCable {
 
 // Polls until there are `count` completions, and consumes them.
 inline std::vector<NicCompletion> Await(Nic& nic, size_t count) {
-  const auto deadline = std::chrono::steady_clock::now() + kTestPatience;
   std::vector<NicCompletion> taken;
-  while (taken.size() < count && std::chrono::steady_clock::now() < deadline) {
+  EXPECT_TRUE(WaitUntil([&] {
     std::vector<NicCompletion> shown(count - taken.size());
     shown.resize(nic.Peek(shown));
     nic.Advance(shown.size());
     taken.insert(taken.end(), shown.begin(), shown.end());
-    if (shown.empty()) std::this_thread::yield();
-  }
-  EXPECT_EQ(taken.size(), count);
+    return taken.size() == count;
+  }));
   return taken;
 }
 
