@@ -224,7 +224,7 @@ absl::Status RdmaNic::Handshake(const NicPath& remote, const QueuePairs& queue_p
         reply->gid.has_value() ? "a" : "no", message.qp_numbers.size()));
   }
   for (size_t i = 0; i < queue_pairs.size(); ++i) {
-    const absl::Status status = queue_pairs[i]->Connect(
+    absl::Status status = queue_pairs[i]->Connect(
         {.gid = *reply->gid, .lid = reply->lid, .number = reply->qp_numbers[i]}, options_.retry);
     if (!status.ok()) return status;
   }
