@@ -370,8 +370,9 @@ void EndpointActor::Retry(Target& target) {
 
 void EndpointActor::Warn(const Target& target, const std::string& what) const {
   if (target.failed != TransferError::kNone) return;  // said before
-  Log(LogLevel::kWarning, fmt::format("target {}: {}; it is connected anew as soon as possible",
-                                      target.route().name, what));
+  const std::string message = fmt::format("target {}: {}; it is connected anew as soon as possible",
+                                          target.route().name, what);
+  LogRarely(LogLevel::kWarning, message, message);  // not at each attempt of a transfer
 }
 
 }  // namespace railhop

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -12,11 +14,21 @@
 namespace railhop {
 namespace {
 
+constexpr std::chrono::seconds kRarely{10};
+constexpr size_t kMaxRareKeys = 1024;
+
+// What LogRarely knows of one key.
+struct Rare {
+  std::chrono::steady_clock::time_point said_at;
+  uint64_t left_out = 0;  // since then
+};
+
 // Never destroyed: threads may still log while the process runs its static destructors.
 struct LogState {
   std::mutex mutex;
   std::shared_ptr<const LogSink> sink;      // nullptr: standard error
   std::set<std::string, std::less<>> said;  // keys of LogOnce
+  std::map<std::string, Rare, std::less<>> rare;
   LogLevel threshold = LogLevel::kWarning;
   bool chosen = false;  // by RAILHOP_LOG_LEVEL
 
@@ -95,6 +107,30 @@ void LogOnce(LogLevel level, std::string_view key, std::string_view message) {
     state.said.emplace(key);
   }
   Log(level, message);
+}
+
+void LogRarely(LogLevel level, std::string_view key, std::string_view message,
+               std::chrono::steady_clock::time_point now) {
+  LogState& state = State();
+  uint64_t left_out = 0;
+  {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    const auto known = state.rare.find(key);
+    if (known != state.rare.end()) {
+      Rare& rare = known->second;
+      if (now - rare.said_at < kRarely) {
+        ++rare.left_out;
+        return;
+      }
+      left_out = std::exchange(rare, Rare{.said_at = now}).left_out;
+    } else {
+      // Keys may have names that callers make up: a line said again costs less than their memory.
+      if (state.rare.size() == kMaxRareKeys) state.rare.clear();
+      state.rare.emplace(key, Rare{.said_at = now});
+    }
+  }
+  if (left_out == 0) return Log(level, message);
+  Log(level, fmt::format("{} (and {} like it since the last such line)", message, left_out));
 }
 
 }  // namespace railhop

@@ -5,6 +5,7 @@
 // dropped.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -25,5 +26,10 @@ void Log(LogLevel level, std::string_view message);
 
 // Says it once per process and `key`; later calls with the key are dropped.
 void LogOnce(LogLevel level, std::string_view key, std::string_view message);
+
+// For what a caller may do wrong in a loop: says it if nothing was said of `key` for 10 s, with how
+// many were left out since.
+void LogRarely(LogLevel level, std::string_view key, std::string_view message,
+               std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now());
 
 }  // namespace railhop

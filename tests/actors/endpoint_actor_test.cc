@@ -313,6 +313,19 @@ TEST_F(EndpointActorTest, ErrorsThatKeepComingAreMendedEverMoreRarely) {
   EXPECT_EQ(endpoint_.NextPoll(now_), now_ + ToCycles(milliseconds(10)));
 }
 
+TEST_F(EndpointActorTest, APathThatBreaksAtEachAttemptIsSaidOnce) {
+  directory_["flapping"] = Info("flapping", "x");
+  ASSERT_TRUE(Open("flapping").ok());
+  Pass();
+  for (int attempt = 0; attempt < 9; ++attempt) {
+    Break(0, FabricStatus::kTransport, Route().version);
+    Advance(milliseconds(1001));
+    ASSERT_EQ(Route().version, 2u + attempt) << "connected anew";
+  }
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_THAT(warnings_[0], testing::HasSubstr("target flapping: "));
+}
+
 TEST_F(EndpointActorTest, ADeadTargetIsReportedAndFoundAgain) {
   directory_["a"] = Info("a", "x");
   ASSERT_TRUE(Open("a").ok());

@@ -40,6 +40,29 @@ TEST_F(LogTest, LogOnceSaysEachKeyOnce) {
   EXPECT_EQ(lines_, (std::vector<std::string>{"first", "third"}));
 }
 
+TEST_F(LogTest, LogRarelySaysEachKeyAgainAfterAWhileAndHowOftenItWasSilent) {
+  const std::chrono::steady_clock::time_point start{std::chrono::hours(1)};
+  LogRarely(LogLevel::kWarning, "log_test/rare", "first", start);
+  LogRarely(LogLevel::kWarning, "log_test/other", "of another key", start);
+  for (int i = 0; i < 3; ++i) {
+    LogRarely(LogLevel::kWarning, "log_test/rare", "dropped", start + std::chrono::seconds(9));
+  }
+  LogRarely(LogLevel::kWarning, "log_test/rare", "second", start + std::chrono::seconds(10));
+  LogRarely(LogLevel::kWarning, "log_test/rare", "third", start + std::chrono::seconds(20));
+  EXPECT_EQ(lines_,
+            (std::vector<std::string>{"first", "of another key",
+                                      "second (and 3 like it since the last such line)", "third"}));
+}
+
+TEST_F(LogTest, LogRarelyForgetsOldKeysRatherThanKeepingAnyNumber) {
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 1025; ++i) {
+      LogRarely(LogLevel::kWarning, "log_test/many" + std::to_string(i), "said");
+    }
+  }
+  EXPECT_GT(lines_.size(), 1025u);
+}
+
 TEST_F(LogTest, LogOnceFromManyThreadsSaysItOnce) {
   std::vector<std::thread> threads;
   threads.reserve(4);
