@@ -109,6 +109,10 @@ class RankImpl final : public Rank {
     return graph_->requests().Progress(id, request);
   }
 
+  TransferRequest Request(BatchId id, size_t request) const override {
+    return graph_->requests().Request(id, request);
+  }
+
   // The thread does the work that it waits for, if it can.
   bool Wait(BatchId id, std::chrono::milliseconds timeout) const override {
     const RequestTable& table = graph_->requests();

@@ -48,42 +48,6 @@ BatchId MakeId(uint32_t generation, uint32_t index) {
 
 }  // namespace
 
-const char* TransferErrorName(TransferError error) {
-  switch (error) {
-    case TransferError::kNone:
-      return "none";
-    case TransferError::kInvalidRequest:
-      return "invalid request";
-    case TransferError::kNotRegistered:
-      return "source is not in registered memory";
-    case TransferError::kUnknownTarget:
-      return "unknown target";
-    case TransferError::kRemoteAccess:
-      return "target address outside its registration, or wrong key";
-    case TransferError::kTargetDead:
-      return "target process ended";
-    case TransferError::kTransport:
-      return "transport error";
-    case TransferError::kDeadline:
-      return "deadline passed";
-    case TransferError::kCanceled:
-      return "canceled";
-    case TransferError::kStopping:
-      return "rank is stopping";
-    case TransferError::kRelay:
-      return "relay error";
-    case TransferError::kExposed:
-      return "given up; the target may still write what was sent";
-    case TransferError::kHungUp:
-      return "the target hung up, which is how one of version 1 refuses";
-    case TransferError::kFence:
-      return "the fence of the source has failed, so that it was not read";
-    case TransferError::kDevice:
-      return "the GPU of the local memory has not copied it";
-  }
-  return "unknown";
-}
-
 RequestTable::RequestTable(uint32_t capacity)
     : capacity_(capacity), batches_(std::make_unique<Batch[]>(capacity)) {
   for (uint32_t i = capacity; i-- > 0;) PushFree(i);
@@ -158,6 +122,12 @@ RequestProgress RequestTable::Progress(BatchId id, size_t request) const {
   const uint64_t left =
       std::atomic_ref<uint64_t>(batch->requests[request].left).load(std::memory_order_acquire);
   return {.moved = batch->requests[request].length - left, .left = left};
+}
+
+TransferRequest RequestTable::Request(BatchId id, size_t request) const {
+  const Batch* batch = Find(id);
+  if (batch == nullptr || request >= batch->requests.size()) return {};
+  return batch->requests[request];
 }
 
 bool RequestTable::IsPending(BatchId id) const {

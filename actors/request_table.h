@@ -96,6 +96,8 @@ class RequestTable {
   BatchStatus Read(BatchId id) const;  // a stale id reads as failed, kInvalidRequest
   // A stale id, or a request that there is not, has nothing moved and everything left.
   RequestProgress Progress(BatchId id, size_t request) const;
+  // An empty one if there is none.
+  TransferRequest Request(BatchId id, size_t request) const;
   bool IsPending(BatchId id) const;
   // True once the batch is no longer pending, or the id is stale.
   bool Wait(BatchId id, std::chrono::milliseconds timeout) const;

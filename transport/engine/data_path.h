@@ -135,6 +135,8 @@ class DataPath {
   virtual BatchStatus Status(BatchId id) const = 0;
   // Of one request of the batch, by its position; not while another thread may free the batch.
   virtual RequestProgress Progress(BatchId id, size_t request) const = 0;
+  // The request as it was submitted; under the same condition.
+  virtual TransferRequest Request(BatchId id, size_t request) const = 0;
   // Until the batch leaves kPending (true) or `timeout` passed (false). The thread may do the data
   // path's work meanwhile; else it sleeps.
   virtual bool Wait(BatchId id, std::chrono::milliseconds timeout) const = 0;

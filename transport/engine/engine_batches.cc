@@ -147,8 +147,19 @@ TransferState EngineBatches::StateOf(const Submission& submission,
 TransferStatus EngineBatches::Ask(const Submission& submission, const railhop::BatchStatus& whole,
                                   size_t task) const {
   const RequestProgress progress = data_path_.Progress(submission.id, task - submission.first_task);
-  return {.state = progress.left == 0 ? TransferState::kCompleted : StateOf(submission, whole),
-          .transferred_bytes = progress.moved};
+  if (progress.left == 0) {
+    return {.state = TransferState::kCompleted, .transferred_bytes = progress.moved};
+  }
+  return {.state = StateOf(submission, whole),
+          .transferred_bytes = progress.moved,
+          .error = whole.error};
+}
+
+const EngineBatches::Submission& EngineBatches::SubmissionOf(const Batch& batch, size_t task) {
+  const auto after = std::upper_bound(
+      batch.submissions.begin(), batch.submissions.end(), task,
+      [](size_t wanted, const Submission& submission) { return wanted < submission.first_task; });
+  return *(after - 1);
 }
 
 void EngineBatches::See(Batch& batch, size_t task) {
@@ -160,10 +171,7 @@ void EngineBatches::See(Batch& batch, size_t task) {
 EngineError EngineBatches::TaskStatus(BatchHandle handle, size_t task, TransferStatus* status) {
   const Locked batch(*this, handle);
   if (!batch || task >= batch->tasks) return EngineError::kInvalidArgument;
-  const auto after = std::upper_bound(
-      batch->submissions.begin(), batch->submissions.end(), task,
-      [](size_t wanted, const Submission& submission) { return wanted < submission.first_task; });
-  const Submission& submission = *(after - 1);
+  const Submission& submission = SubmissionOf(*batch, task);
   *status = Ask(submission, data_path_.Status(submission.id), task);
   if (HasEnded(status->state)) See(*batch, task);
   return EngineError::kOk;
@@ -175,6 +183,7 @@ TransferStatus EngineBatches::SeeWhole(Batch& batch) const {
     const railhop::BatchStatus whole = data_path_.Status(submission.id);
     status.state = Worse(status.state, StateOf(submission, whole));
     status.transferred_bytes += whole.bytes;
+    if (status.error == TransferError::kNone) status.error = whole.error;
   }
   if (HasEnded(status.state)) {
     std::fill(batch.seen.begin(), batch.seen.end(), true);
@@ -188,6 +197,26 @@ EngineError EngineBatches::WholeStatus(BatchHandle handle, TransferStatus* statu
   if (!batch) return EngineError::kInvalidArgument;
   *status = SeeWhole(*batch);
   return EngineError::kOk;
+}
+
+std::optional<EngineBatches::Failure> EngineBatches::FirstFailure(BatchHandle handle,
+                                                                  size_t task) const {
+  const Locked batch(*this, handle);
+  if (!batch) return {};
+  for (; task < batch->tasks; ++task) {
+    const Submission& submission = SubmissionOf(*batch, task);
+    const size_t request = task - submission.first_task;
+    if (data_path_.Progress(submission.id, request).left == 0) continue;
+    return Failure{.task = task,
+                   .request = data_path_.Request(submission.id, request),
+                   .trouble = batch->trouble};
+  }
+  return {};
+}
+
+void EngineBatches::NoteTrouble(BatchHandle handle, std::string trouble) {
+  const Locked batch(*this, handle);
+  if (batch) batch->trouble = std::move(trouble);
 }
 
 bool EngineBatches::Wait(BatchHandle handle, milliseconds timeout) {
@@ -225,6 +254,7 @@ EngineError EngineBatches::Free(BatchHandle handle) {
   }
   batch->tasks = 0;
   batch->seen.clear();
+  batch->trouble.clear();
   batch->callback = nullptr;
   batch->untold = false;
   if (++batch->generation == 0) batch->generation = 1;

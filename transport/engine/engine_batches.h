@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -44,6 +46,16 @@ class EngineBatches final : private BatchListener {
                      bool wait_follows = false);
   EngineError TaskStatus(BatchHandle handle, size_t task, TransferStatus* status);
   EngineError WholeStatus(BatchHandle handle, TransferStatus* status);
+  // What the first task from `task` on that is not complete was asked to do, and NoteTrouble's
+  // text; empty if there is none. For tasks that a status call has told of.
+  struct Failure {
+    size_t task = 0;
+    TransferRequest request;
+    std::string trouble;
+  };
+  std::optional<Failure> FirstFailure(BatchHandle handle, size_t task) const;
+  // Why a target of the batch could not be opened, so that its tasks fail.
+  void NoteTrouble(BatchHandle handle, std::string trouble);
   bool Wait(BatchHandle handle, std::chrono::milliseconds timeout);
   EngineError Cancel(BatchHandle handle);
   EngineError Free(BatchHandle handle);
@@ -69,6 +81,7 @@ class EngineBatches final : private BatchListener {
     std::vector<Submission> submissions;
     std::vector<bool> seen;  // tasks whose end was told
     size_t unseen = 0;
+    std::string trouble;  // NoteTrouble's
     std::shared_ptr<const BatchCallback> callback;
     BatchHandle handle = kNoBatch;
     bool untold = false;          // something was submitted, and the callback does not know its end
@@ -86,6 +99,7 @@ class EngineBatches final : private BatchListener {
   class Locked;
 
   Batch* At(size_t index) const;
+  static const Submission& SubmissionOf(const Batch& batch, size_t task);
   bool Grow();
   TransferState StateOf(const Submission& submission, const railhop::BatchStatus& whole) const;
   TransferStatus Ask(const Submission& submission, const railhop::BatchStatus& whole,

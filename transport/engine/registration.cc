@@ -1,5 +1,7 @@
 #include "transport/engine/registration.h"
 
+#include <fmt/format.h>
+
 #include <iterator>
 
 namespace railhop {
@@ -11,34 +13,41 @@ uint64_t ToAddress(const void* pointer) {
 
 }  // namespace
 
-bool RegistrationTable::IsFree(uint64_t address, uint64_t length) const {
+RegistrationTable::Ranges::const_iterator RegistrationTable::FindOverlap(uint64_t address,
+                                                                         uint64_t length) const {
   const auto next = ranges_.lower_bound(address);
-  if (next != ranges_.end() && next->first - address < length) return false;
-  if (next == ranges_.begin()) return true;
-  const auto& [first, range] = *std::prev(next);
-  return address - first >= range.length;
+  if (next != ranges_.end() && next->first - address < length) return next;
+  if (next == ranges_.begin()) return ranges_.end();
+  const auto before = std::prev(next);
+  return address - before->first < before->second.length ? before : ranges_.end();
 }
 
-EngineError RegistrationTable::Reserve(std::span<const BufferEntry> entries) {
+EngineError RegistrationTable::Reserve(std::span<const BufferEntry> entries, std::string* error) {
   const std::lock_guard lock(mutex_);
-  EngineError error = EngineError::kOk;
+  EngineError code = EngineError::kOk;
   size_t taken = 0;
   for (; taken < entries.size(); ++taken) {
     const uint64_t address = ToAddress(entries[taken].address);
     const uint64_t length = entries[taken].length;
     if (length == 0 || address == 0 || address + length < address) {
-      error = EngineError::kInvalidArgument;
+      code = EngineError::kInvalidArgument;
+      *error =
+          fmt::format("range {:#x} of {} bytes is empty, at address 0, or wraps", address, length);
       break;
     }
-    if (!IsFree(address, length)) {
-      error = EngineError::kAddressOverlapped;
+    if (const auto other = FindOverlap(address, length); other != ranges_.end()) {
+      code = EngineError::kAddressOverlapped;
+      *error = fmt::format(
+          "range {:#x} of {} bytes overlaps {:#x} of {} bytes, which is registered already, or by "
+          "the same call: unregister that one, or register what is not covered yet",
+          address, length, other->first, other->second.length);
       break;
     }
     ranges_.emplace(address, Range{.length = length});
   }
-  if (error == EngineError::kOk) return error;
+  if (code == EngineError::kOk) return code;
   while (taken-- > 0) ranges_.erase(ToAddress(entries[taken].address));
-  return error;
+  return code;
 }
 
 EngineError RegistrationTable::BeginRelease(void* address, bool* half_done) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <string>
 
 #include "transport/engine/engine_error.h"
 #include "transport/engine/transfer_engine.h"
@@ -19,7 +20,8 @@ class RegistrationTable {
  public:
   // All of the entries, or none: kInvalidArgument for one that is empty or wraps,
   // kAddressOverlapped for one that overlaps another or what is here. Neighbours are allowed.
-  EngineError Reserve(std::span<const BufferEntry> entries);
+  // `error` says which.
+  EngineError Reserve(std::span<const BufferEntry> entries, std::string* error);
   // kAddressNotRegistered: no range begins there, or another thread is releasing it.
   EngineError BeginRelease(void* address, bool* half_done);
   void EndRelease(void* address);
@@ -33,10 +35,11 @@ class RegistrationTable {
     bool releasing = false;
     bool half_done = false;
   };
-  bool IsFree(uint64_t address, uint64_t length) const;
+  using Ranges = std::map<uint64_t, Range>;  // by address
+  Ranges::const_iterator FindOverlap(uint64_t address, uint64_t length) const;
 
   std::mutex mutex_;
-  std::map<uint64_t, Range> ranges_;  // by address
+  Ranges ranges_;
 };
 
 }  // namespace railhop

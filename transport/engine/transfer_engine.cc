@@ -9,6 +9,7 @@
 #include "runtime/leave_alone.h"
 #include "runtime/log.h"
 #include "transport/engine/engine_batches.h"
+#include "transport/engine/failure_text.h"
 #include "transport/engine/local_segment.h"
 #include "transport/engine/registration.h"
 #include "transport/engine/scatter.h"
@@ -43,6 +44,18 @@ EngineError FromPeer(const absl::Status& status) {
     default:
       return EngineError::kMetadata;
   }
+}
+
+EngineError NoSuchSegment(SegmentHandle segment) {
+  return Fail(EngineError::kInvalidArgument,
+              fmt::format("segment {} was not opened by this engine", segment));
+}
+
+EngineError NoSuchBatch(BatchHandle batch) {
+  return Fail(
+      EngineError::kInvalidArgument,
+      fmt::format("batch {:#x} is not there: it was freed, or never allocated by this engine",
+                  batch));
 }
 
 EngineError FromLocalSegment(const absl::Status& status) {
@@ -130,14 +143,10 @@ EngineError TransferEngine::Unregister(void* address, bool* half_done) {
 
 EngineError TransferEngine::RegisterMemoryBatch(std::span<const BufferEntry> entries,
                                                 std::string_view location) {
-  if (const EngineError error = memory_->Reserve(entries); error != EngineError::kOk) {
-    return Fail(error, error == EngineError::kInvalidArgument
-                           ? "a range to register is empty, at address 0, or wraps"
-                           : "a range to register overlaps one that is registered already, or "
-                             "another one of the same call");
-  }
+  std::string refused;
+  EngineError error = memory_->Reserve(entries, &refused);
+  if (error != EngineError::kOk) return Fail(error, std::move(refused));
   size_t done = 0;
-  EngineError error = EngineError::kOk;
   while (done < entries.size()) {
     error = Register(entries[done], location);
     if (error != EngineError::kOk) break;
@@ -162,7 +171,9 @@ EngineError TransferEngine::Release(void* address) {
   bool half_done = false;
   EngineError error = memory_->BeginRelease(address, &half_done);
   if (error != EngineError::kOk) {
-    return Fail(error, "no registered range begins at the address to unregister");
+    return Fail(error, fmt::format("no registered range begins at {}: unregister the address that "
+                                   "was registered, once",
+                                   fmt::ptr(address)));
   }
   error = Unregister(address, &half_done);
   if (error == EngineError::kOk) {
@@ -204,10 +215,16 @@ SegmentHandle TransferEngine::OpenSegment(std::string_view name) {
 
 uint64_t TransferEngine::FirstBufferAddress(SegmentHandle handle) {
   SegmentDirectory::Segment* const segment = directory_->Find(handle);
-  if (segment == nullptr) return 0;
+  if (segment == nullptr) {
+    NoSuchSegment(handle);
+    return 0;
+  }
   if (FromPeer(directory_->Refresh(*segment, milliseconds(0))) != EngineError::kOk) return 0;
   const auto& buffers = segment->view()->descriptor().buffers;
-  return buffers.empty() ? 0 : buffers.front().address;
+  if (!buffers.empty()) return buffers.front().address;
+  Fail(EngineError::kAddressNotRegistered,
+       fmt::format("segment {} has registered no memory (yet)", segment->name));
+  return 0;
 }
 
 EngineError TransferEngine::RefreshSegments() {
@@ -223,16 +240,21 @@ EngineError TransferEngine::RefreshSegments() {
 // --- Batches
 
 BatchHandle TransferEngine::AllocateBatch(size_t capacity) {
-  return batches_->Allocate(capacity);
+  const BatchHandle batch = batches_->Allocate(capacity);
+  if (batch == kNoBatch) {
+    Fail(EngineError::kTooManyRequests,
+         fmt::format("no batch of {} tasks: one takes up to {} tasks, and {} may be in use: free "
+                     "those that have ended",
+                     capacity, EngineBatches::kMaxTasks, EngineBatches::kMaxBatches));
+  }
+  return batch;
 }
 
 // Opens the target in the data path at its first use, and reads its metadata anew if it does not
 // know the address: the peer may have registered more since. `read_anew`: in any case.
 EngineError TransferEngine::Prepare(const TransferTask& task, bool read_anew, SegmentId* id) {
   SegmentDirectory::Segment* const segment = directory_->Find(task.target);
-  if (segment == nullptr) {
-    return Fail(EngineError::kInvalidArgument, "a task names a segment that was not opened");
-  }
+  if (segment == nullptr) return NoSuchSegment(task.target);
   *id = segment->id.load(std::memory_order_acquire);
   const auto view = segment->resolved();
   const bool known =
@@ -251,15 +273,22 @@ EngineError TransferEngine::Prepare(const TransferTask& task, bool read_anew, Se
 EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTask> tasks,
                                    milliseconds deadline, const SourceFence& fence,
                                    bool wait_follows) {
+  if (deadline < milliseconds(0)) {
+    return Fail(EngineError::kInvalidArgument,
+                fmt::format("a deadline of {} ms: it must be positive, or 0 for the default",
+                            deadline.count()));
+  }
   std::vector<TransferRequest> requests;
   requests.reserve(tasks.size());
   SegmentHandle previous = kNoSegment;
+  bool trouble = false;
   for (const TransferTask& task : tasks) {
     SegmentId id = 0;
     const bool same_target = task.target == std::exchange(previous, task.target);
     const EngineError error = Prepare(task, !same_target && !directory_->cached(), &id);
     // A target that cannot be reached now fails its tasks, as upstream; a wrong handle the call.
     if (error == EngineError::kInvalidArgument) return error;
+    trouble |= error != EngineError::kOk;
     requests.push_back({.opcode = task.opcode,
                         .source = task.source,
                         .target = id,
@@ -267,11 +296,20 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
                         .length = task.length});
   }
   const EngineError error = batches_->Submit(batch, requests, deadline, fence, wait_follows);
-  if (error == EngineError::kOk) return error;
-  return Fail(error, error == EngineError::kTooManyRequests
-                         ? "the batch has no room for so many tasks, or too many batches are "
-                           "under way: free some, or allocate a larger one"
-                         : "no such batch, or the engine is stopping");
+  switch (error) {
+    case EngineError::kOk:
+      if (trouble) batches_->NoteTrouble(batch, last_error_text);
+      return error;
+    case EngineError::kTooManyRequests:
+      return Fail(
+          error, fmt::format("{} tasks: the batch has no room for so many, or too many batches are "
+                             "under way: free some, or allocate a larger one",
+                             tasks.size()));
+    case EngineError::kContext:
+      return Fail(error, "nothing is submitted any more: this engine is being destroyed");
+    default:
+      return NoSuchBatch(batch);
+  }
 }
 
 EngineError TransferEngine::SubmitScatter(BatchHandle batch, std::span<const ScatterRange> ranges,
@@ -289,19 +327,51 @@ EngineError TransferEngine::SubmitScatter(BatchHandle batch, std::span<const Sca
 }
 
 EngineError TransferEngine::SetCallback(BatchHandle batch, BatchCallback callback) {
-  return batches_->SetCallback(batch, std::move(callback));
+  const EngineError error = batches_->SetCallback(batch, std::move(callback));
+  if (error == EngineError::kOk) return error;
+  return Fail(error,
+              fmt::format("batch {:#x} gets no callback: it is not there, something of it was "
+                          "submitted already, or the callback is empty",
+                          batch));
 }
 
 std::vector<NicLoad> TransferEngine::NicLoads() const {
   return data_path_->NicLoads();
 }
 
+// For last_error(): of the task, or the first one after it that `status` is about.
+void TransferEngine::Explain(BatchHandle batch, size_t task, const TransferStatus& status) const {
+  if (status.state != TransferState::kFailed && status.state != TransferState::kTimeout) return;
+  const auto failure = batches_->FirstFailure(batch, task);
+  if (!failure.has_value()) return;
+  std::string_view target;
+  const SegmentId id = failure->request.target;
+  for (SegmentHandle handle = 0; id != 0 && handle < directory_->size(); ++handle) {
+    const SegmentDirectory::Segment& segment = *directory_->Find(handle);
+    if (segment.id.load(std::memory_order_relaxed) == id) target = segment.name;
+  }
+  const auto error = status.error == TransferError::kNone ? TransferError::kDeadline : status.error;
+  last_error_text = fmt::format("task {}: {}", failure->task,
+                                FailureText(error, failure->request, target, failure->trouble));
+}
+
 EngineError TransferEngine::TaskStatus(BatchHandle batch, size_t task, TransferStatus* status) {
-  return batches_->TaskStatus(batch, task, status);
+  const EngineError error = batches_->TaskStatus(batch, task, status);
+  if (error == EngineError::kOk) {
+    Explain(batch, task, *status);
+    return error;
+  }
+  return Fail(error,
+              fmt::format("batch {:#x} has no task {}, or is not there: it was freed, or never "
+                          "allocated by this engine",
+                          batch, task));
 }
 
 EngineError TransferEngine::BatchStatus(BatchHandle batch, TransferStatus* status) {
-  return batches_->WholeStatus(batch, status);
+  const EngineError error = batches_->WholeStatus(batch, status);
+  if (error != EngineError::kOk) return NoSuchBatch(batch);
+  Explain(batch, 0, *status);
+  return error;
 }
 
 bool TransferEngine::Wait(BatchHandle batch, milliseconds timeout) {
@@ -309,11 +379,17 @@ bool TransferEngine::Wait(BatchHandle batch, milliseconds timeout) {
 }
 
 EngineError TransferEngine::Cancel(BatchHandle batch) {
-  return batches_->Cancel(batch);
+  const EngineError error = batches_->Cancel(batch);
+  return error == EngineError::kOk ? error : NoSuchBatch(batch);
 }
 
 EngineError TransferEngine::FreeBatch(BatchHandle batch) {
-  return batches_->Free(batch);
+  const EngineError error = batches_->Free(batch);
+  if (error == EngineError::kInvalidArgument) return NoSuchBatch(batch);
+  if (error == EngineError::kOk) return error;
+  return Fail(error, fmt::format("batch {:#x} stays: ask for the status of each of its tasks until "
+                                 "all have ended, then free it",
+                                 batch));
 }
 
 // --- Words between engines
@@ -325,8 +401,7 @@ EngineError TransferEngine::Notify(std::string_view segment_name,
 
 EngineError TransferEngine::NotifySegment(SegmentHandle handle, const Notification& notification) {
   const SegmentDirectory::Segment* const segment = directory_->Find(handle);
-  if (segment != nullptr) return Notify(segment->name, notification);
-  return Fail(EngineError::kInvalidArgument, "a notification for a segment that was not opened");
+  return segment == nullptr ? NoSuchSegment(handle) : Notify(segment->name, notification);
 }
 
 std::vector<Notification> TransferEngine::TakeNotifications() {

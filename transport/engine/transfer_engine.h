@@ -75,6 +75,8 @@ constexpr bool HasEnded(TransferState state) {
 struct TransferStatus {
   TransferState state = TransferState::kWaiting;
   uint64_t transferred_bytes = 0;  // known to be at the target
+  // What the first failing task that was submitted along with it met.
+  TransferError error = TransferError::kNone;
 };
 
 // Told how a batch has ended, or with kTimeout that it is late and goes on.
@@ -166,7 +168,8 @@ class TransferEngine {
   // Whether the engine of that name answers.
   EngineError Probe(std::string_view segment_name);
 
-  // What the latest call of this thread that did not succeed met: what, to what, what to do.
+  // What the latest call of this thread that did not succeed met: what, to what, what to do. So do
+  // TaskStatus and BatchStatus when they tell of a task that failed, or is late.
   static const std::string& last_error();
 
   DataPath& data_path() { return *data_path_; }
@@ -175,6 +178,7 @@ class TransferEngine {
   EngineError Register(const BufferEntry& entry, std::string_view location);
   EngineError Unregister(void* address, bool* half_done);
   EngineError Release(void* address);
+  void Explain(BatchHandle batch, size_t task, const TransferStatus& status) const;
   EngineError Prepare(const TransferTask& task, bool read_anew, SegmentId* id);
 
   const pid_t owner_pid_;

@@ -71,6 +71,10 @@ class FakeDataPath : public DataPath {
     return {.moved = batch.requests[request].length - batch.left[request],
             .left = batch.left[request]};
   }
+  TransferRequest Request(BatchId id, size_t request) const override {
+    const std::lock_guard lock(mutex);
+    return batches.at(id.value).requests[request];
+  }
   bool Wait(BatchId id, std::chrono::milliseconds) const override {
     const std::lock_guard lock(mutex);
     return batches.at(id.value).status.state != BatchState::kPending;
@@ -92,13 +96,14 @@ class FakeDataPath : public DataPath {
     Batch& batch = batches.at(id);
     batch.status.bytes += std::exchange(batch.left[request], 0);
   }
-  void End(uint64_t id, BatchState state) {
+  void End(uint64_t id, BatchState state, TransferError error = TransferError::kNone) {
     BatchListener* listener = nullptr;
     uint64_t cookie = 0;
     {
       const std::lock_guard lock(mutex);
       Batch& batch = batches.at(id);
       batch.status.state = state;
+      batch.status.error = error;
       listener = batch.listener;
       cookie = batch.cookie;
     }

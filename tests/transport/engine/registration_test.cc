@@ -12,7 +12,8 @@ void* At(uint64_t address) {
   return reinterpret_cast<void*>(address);
 }
 EngineError Reserve(RegistrationTable& table, std::vector<BufferEntry> entries) {
-  return table.Reserve(entries);
+  std::string error;
+  return table.Reserve(entries, &error);
 }
 
 TEST(RegistrationTableTest, NeighboursAreAllowedAndOverlapsAreNot) {
@@ -64,7 +65,8 @@ TEST(RegistrationTableTest, OfThreadsThatWantTheSameRangeOneGetsIt) {
     threads.emplace_back([&] {
       for (uint64_t i = 1; i <= 500; ++i) {
         const BufferEntry entry{At(i * 100), 60};
-        if (table.Reserve({&entry, 1}) == EngineError::kOk) got.fetch_add(1);
+        std::string error;
+        if (table.Reserve({&entry, 1}, &error) == EngineError::kOk) got.fetch_add(1);
       }
     });
   }

@@ -120,11 +120,15 @@ TEST_F(TransferEngineTest, WithoutACacheEachSubmissionReadsItsTargetsAnew) {
 TEST_F(TransferEngineTest, RegistersWithTheDataPathAndLendsToPeers) {
   EXPECT_EQ(engine_->RegisterMemory(At(4096), 100, "cpu:0"), EngineError::kOk);
   EXPECT_EQ(engine_->RegisterMemory(At(4100), 1, "cpu:0"), EngineError::kAddressOverlapped);
+  EXPECT_THAT(TransferEngine::last_error(),
+              HasSubstr("range 0x1004 of 1 bytes overlaps 0x1000 of 100 bytes"));
   EXPECT_EQ(engine_->RegisterMemory(At(8192), 0, "cpu:0"), EngineError::kInvalidArgument);
+  EXPECT_THAT(TransferEngine::last_error(), HasSubstr("range 0x2000 of 0 bytes is empty"));
   EXPECT_EQ(path_->memory.size(), 1u);
   EXPECT_EQ(segment_->lent.size(), 1u);
   EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kOk);
   EXPECT_EQ(engine_->UnregisterMemory(At(4096)), EngineError::kAddressNotRegistered);
+  EXPECT_THAT(TransferEngine::last_error(), HasSubstr("no registered range begins at 0x1000"));
   EXPECT_THAT(path_->memory, IsEmpty());
   EXPECT_THAT(segment_->lent, IsEmpty());
 }
@@ -245,6 +249,89 @@ TEST_F(TransferEngineTest, AnUnreachableTargetFailsItsTasksNotTheCall) {
   const SegmentHandle peer = engine_->OpenSegment("nobody");
   EXPECT_EQ(SubmitOne(peer, kTarget, 10), EngineError::kOk);
   EXPECT_EQ(path_->batches[1].requests[0].target, 0u) << "which the data path does not know";
+}
+
+// --- Each error says what happened, to what, and what to do.
+
+TEST_F(TransferEngineTest, AFailedTaskSaysWhichItIsAndWhy) {
+  const SegmentHandle peer = engine_->OpenSegment("peer:1");
+  const BatchHandle batch = engine_->AllocateBatch(2);
+  const TransferTask task{
+      .source = At(0x5000), .target = peer, .target_address = kTarget, .length = 10};
+  const std::vector<TransferTask> tasks{task, task};
+  ASSERT_EQ(engine_->Submit(batch, tasks), EngineError::kOk);
+  path_->Land(1, 0);
+  path_->End(1, BatchState::kFailed, TransferError::kNotRegistered);
+  engine_->OpenSegment("nobody:1");
+  const std::string earlier = TransferEngine::last_error();
+
+  TransferStatus status;
+  ASSERT_EQ(engine_->TaskStatus(batch, 0, &status), EngineError::kOk);
+  EXPECT_EQ(status.state, TransferState::kCompleted);
+  EXPECT_EQ(status.error, TransferError::kNone);
+  EXPECT_EQ(TransferEngine::last_error(), earlier) << "nothing has failed";
+
+  const auto says_why = HasSubstr(
+      "task 1: WRITE of 10 bytes, local address 0x5000, remote address 0x10000 of peer:1: the "
+      "local range is not inside memory that this engine has registered");
+  ASSERT_EQ(engine_->TaskStatus(batch, 1, &status), EngineError::kOk);
+  EXPECT_EQ(status.error, TransferError::kNotRegistered);
+  EXPECT_THAT(TransferEngine::last_error(), says_why);
+  engine_->OpenSegment("nobody:1");
+  ASSERT_EQ(engine_->BatchStatus(batch, &status), EngineError::kOk);
+  EXPECT_EQ(status.error, TransferError::kNotRegistered);
+  EXPECT_THAT(TransferEngine::last_error(), says_why);
+}
+
+TEST_F(TransferEngineTest, ATaskWhoseTargetCouldNotBeOpenedSaysWhy) {
+  Publish("nobody", {{kTarget, 1000}});
+  const TransferTask task{.source = At(0x5000),
+                          .target = engine_->OpenSegment("nobody"),
+                          .target_address = kTarget,
+                          .length = 10};
+  const BatchHandle batch = engine_->AllocateBatch(1);
+  ASSERT_EQ(engine_->Submit(batch, {&task, 1}), EngineError::kOk);
+  path_->End(1, BatchState::kFailed, TransferError::kUnknownTarget);
+  engine_->OpenSegment("another:1");
+  TransferStatus status;
+  ASSERT_EQ(engine_->BatchStatus(batch, &status), EngineError::kOk);
+  EXPECT_THAT(TransferEngine::last_error(), HasSubstr("of the target: unreachable"));
+}
+
+TEST_F(TransferEngineTest, ACallThatIsRefusedSaysWhatIsWrongWithIt) {
+  TransferTask task{.target = engine_->OpenSegment("peer:1"), .length = 10};
+  const std::span<const TransferTask> tasks(&task, 1);
+  const BatchHandle batch = engine_->AllocateBatch(1);
+  constexpr BatchHandle kStale = 0x700000001;
+  TransferStatus status;
+  const auto refused = [](EngineError error, EngineError expected, const char* text) {
+    EXPECT_EQ(error, expected) << text;
+    EXPECT_THAT(TransferEngine::last_error(), HasSubstr(text));
+  };
+  constexpr auto kInvalid = EngineError::kInvalidArgument;
+  refused(engine_->Submit(batch, tasks, std::chrono::milliseconds(-1)), kInvalid,
+          "a deadline of -1 ms");
+  refused(engine_->Submit(kStale, tasks), kInvalid, "batch 0x700000001 is not there");
+  refused(engine_->TaskStatus(kStale, 3, &status), kInvalid, "batch 0x700000001 has no task 3");
+  refused(engine_->BatchStatus(kStale, &status), kInvalid, "batch 0x700000001 is not there");
+  refused(engine_->Cancel(kStale), kInvalid, "batch 0x700000001 is not there");
+  refused(engine_->FreeBatch(kStale), kInvalid, "batch 0x700000001 is not there");
+  refused(engine_->SetCallback(kStale, {}), kInvalid, "batch 0x700000001 gets no callback");
+  EXPECT_EQ(engine_->AllocateBatch(SIZE_MAX), kNoBatch);
+  EXPECT_THAT(TransferEngine::last_error(), HasSubstr("no batch of 18446744073709551615 tasks"));
+  EXPECT_EQ(engine_->FirstBufferAddress(77), 0u);
+  EXPECT_THAT(TransferEngine::last_error(), HasSubstr("segment 77 was not opened"));
+  refused(engine_->NotifySegment(78, {}), kInvalid, "segment 78 was not opened");
+  ASSERT_EQ(engine_->Submit(batch, tasks), EngineError::kOk);
+  refused(engine_->Submit(batch, tasks), EngineError::kTooManyRequests,
+          "1 tasks: the batch has no");
+  refused(engine_->FreeBatch(batch), EngineError::kBatchBusy, "stays: ask for the status");
+  task.target = 79;
+  refused(engine_->Submit(batch, tasks), kInvalid, "segment 79 was not opened");
+  path_->answer = SubmitResult::kStopping;
+  task.target = kLocalSegment;
+  refused(engine_->Submit(engine_->AllocateBatch(1), tasks), EngineError::kContext,
+          "is being destroyed");
 }
 
 TEST_F(TransferEngineTest, WordsGoToTheSegmentsOwner) {
