@@ -186,9 +186,17 @@ absl::StatusOr<SegmentDescriptor> HandshakeClient::FetchDescriptor(const HostPor
 
 absl::Status HandshakeClient::SendNotify(const HostPort& peer, std::string_view name,
                                          std::string_view message) const {
-  const json request = {{"name", std::string(name)}, {"notify_msg", std::string(message)}};
-  const absl::StatusOr<std::string> text = Call(
-      peer, FrameType::kNotify, request.dump(-1, ' ', true, json::error_handler_t::replace) + '\n');
+  const json fields = {{"name", std::string(name)}, {"notify_msg", std::string(message)}};
+  const std::string request = fields.dump(-1, ' ', true, json::error_handler_t::replace) + '\n';
+  // The peer would hang up, and not say why.
+  if (request.size() >= options_.max_frame_length) {
+    return WithPeer(peer,
+                    absl::FailedPreconditionError(fmt::format(
+                        "a notification of {} bytes as JSON is not sent: with its type it must "
+                        "have at most {} (MC_HANDSHAKE_MAX_LENGTH, of both engines)",
+                        request.size(), options_.max_frame_length)));
+  }
+  const absl::StatusOr<std::string> text = Call(peer, FrameType::kNotify, request);
   if (!text.ok()) return text.status();
   json reply;
   if (absl::Status status = ParseJsonText(*text, &reply); !status.ok()) {

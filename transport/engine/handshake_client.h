@@ -9,8 +9,8 @@
 //   UNAVAILABLE,
 //   DEADLINE_EXCEEDED    -102  no connection, or no (whole) reply of the right type
 //   INVALID_ARGUMENT     -103  the reply is not the JSON that it should be; names the key
-//   FAILED_PRECONDITION  -200  the peer has no segment, or refused the notification
-//   UNIMPLEMENTED        -200  the peer's segment has a protocol that is not spoken here
+//   FAILED_PRECONDITION  -200  the peer has no segment, or refused the notification, or that is too
+//   long UNIMPLEMENTED        -200  the peer's segment has a protocol that is not spoken here
 #pragma once
 
 #include <chrono>

@@ -164,6 +164,21 @@ TEST(HandshakeClientTest, SendsNotifications) {
   EXPECT_EQ(HandshakeErrorCode(status), -200);
 }
 
+TEST(HandshakeClientTest, ANotificationThatIsTooLongIsNotSentAndNamesTheLimit) {
+  int calls = 0;
+  const ServerThread server({.on_notify = [&](const std::string&, const std::string&) {
+    ++calls;
+    return true;
+  }});
+  const std::string frame = R"({"name":"n","notify_msg":""})" + std::string("\n\x02");
+  const std::string fits(kDefaultMaxFrameLength - frame.size(), 'x');
+  EXPECT_TRUE(Client().SendNotify(Local(server.port()), "n", fits).ok());
+  const absl::Status status = Client().SendNotify(Local(server.port()), "n", fits + "x");
+  EXPECT_EQ(HandshakeErrorCode(status), -200);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("MC_HANDSHAKE_MAX_LENGTH"));
+  EXPECT_EQ(calls, 1);
+}
+
 TEST(HandshakeClientTest, ANotificationNeedsAnAnswerThatSaysSo) {
   for (const auto& [reply, code] : {std::pair("{}", -200), std::pair("null", -200),
                                     std::pair("[]", -200), std::pair(R"({"notify_msg":7})", -200),
