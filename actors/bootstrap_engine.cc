@@ -67,6 +67,14 @@ absl::StatusOr<SegmentAndMetadata> StartSegment(const EngineOptions& options,
     // The port in a host's name is the caller's guess: peers get the one that was drawn.
     const absl::StatusOr<HostPort> host = ParseHostPort(options.host);
     if (!host.ok()) return host.status();
+    // Not an error: peers may know the name though this host does not.
+    if (!HasAddress(host->host, environment.use_ipv6)) {
+      Log(LogLevel::kWarning,
+          fmt::format(
+              "host \"{}\" has no {} address that this host knows of: peers that know none, "
+              "either, cannot open this engine's segment; use a host's name or an address",
+              host->host, environment.use_ipv6 ? "IP" : "IPv4 (MC_USE_IPV6 is off)"));
+    }
     if (absl::Status status = start(host->host, ""); !status.ok()) return status;
     started.metadata = std::make_unique<P2pMetadata>(environment, encoded());
     return started;

@@ -50,6 +50,7 @@ absl::StatusOr<HostPort> ParseHostPort(std::string_view text, uint16_t default_p
     if (colon != kNone) split(colon);
   }
   if (host.empty()) return bad("there is no host");
+  if (host.find('\0') != kNone) return bad("a NUL byte is in the host");
   HostPort result{.host = std::string(host), .port = default_port};
   if (has_port) {
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), result.port);

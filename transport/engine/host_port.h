@@ -20,7 +20,8 @@ struct HostPort {
 };
 
 // "[v6]:port", "[v6]", a bare v6 address, "v6%scope" and "v6%scope:port", else split at the last
-// colon; without a port it is `default_port`. INVALID_ARGUMENT: no host, or a port not in 1..65535.
+// colon; without a port it is `default_port`. INVALID_ARGUMENT: no host, or one with
+// a NUL byte, or a port not in 1..65535.
 absl::StatusOr<HostPort> ParseHostPort(std::string_view text,
                                        uint16_t default_port = kDefaultHandshakePort);
 

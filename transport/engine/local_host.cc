@@ -18,16 +18,6 @@ struct FreeInterfaces {
   void operator()(ifaddrs* list) const { freeifaddrs(list); }
 };
 
-bool HasAddress(const std::string& host, bool use_ipv6) {
-  addrinfo hints{};
-  hints.ai_family = use_ipv6 ? AF_UNSPEC : AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
-  freeaddrinfo(found);
-  return true;
-}
-
 std::string ToText(const sockaddr& address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address.sa_family == AF_INET) {
@@ -53,6 +43,16 @@ std::string FirstInterfaceAddress(sa_family_t family) {
 }
 
 }  // namespace
+
+bool HasAddress(const std::string& host, bool use_ipv6) {
+  addrinfo hints{};
+  hints.ai_family = use_ipv6 ? AF_UNSPEC : AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  freeaddrinfo(found);
+  return true;
+}
 
 absl::StatusOr<std::string> FindLocalHost(const std::string& name, const std::string& bind_address,
                                           bool use_ipv6) {

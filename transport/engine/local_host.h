@@ -9,6 +9,9 @@
 
 namespace railhop {
 
+// Whether the resolver knows an address of `host`, of IPv4 unless `use_ipv6`.
+bool HasAddress(const std::string& host, bool use_ipv6);
+
 // The host of `name` ("host", "host:port") if it has an address; else `bind_address` if it is not
 // empty; else the first address of an interface that is up and no loopback, of IPv4 unless
 // `use_ipv6`. NOT_FOUND: there is none.

@@ -48,6 +48,8 @@ TEST(HostPortTest, RefusesWhatHasNoHostOrNoPort) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(result.status().message()), HasSubstr("host:port")) << text;
   }
+  EXPECT_FALSE(ParseHostPort(std::string_view("host\0x:1", 8)).ok())
+      << "the resolver would see less";
   EXPECT_LT(ParseHostPort("x:" + std::string(100'000, '1')).status().message().size(), 500u);
 }
 
