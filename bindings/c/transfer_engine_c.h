@@ -3,7 +3,9 @@
  *
  * Threads: any. Strings given may be freed after the call. Transfers and batches return 0 or a
  * positive code, registrations 0 or a negative one (transport/engine/engine_error.h). What an error
- * was about is in the log. */
+ * was about is in the log, once in a while for each kind of error: also why a task failed, as soon
+ * as getTransferStatus tells that it did. NULL, for an engine or an array with something in it, is
+ * such an error. */
 #ifndef RAILHOP_BINDINGS_C_TRANSFER_ENGINE_C_H_
 #define RAILHOP_BINDINGS_C_TRANSFER_ENGINE_C_H_
 
@@ -150,7 +152,8 @@ int genNotifyInEngine(transfer_engine_t engine, uint64_t target_id, notify_msg_t
 int getNicLoadStats(transfer_engine_t engine, nic_load_stat_t* stats, size_t* count);
 
 int enableGracefulShutdown(transfer_engine_t engine);
-/* Bytes written, without the 0 at the end: the links of the engine as text, or as JSON. */
+/* Bytes written, without the 0 at the end, 0 on an error: the links of the engine as text, or as
+ * JSON. */
 int showLinks(transfer_engine_t engine, char* buf_out, size_t buf_len, int json);
 
 #pragma GCC visibility pop

@@ -4,12 +4,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "actors/bootstrap.h"
+#include "bindings/complain.h"
 #include "runtime/log.h"
 
 namespace railhop {
@@ -27,11 +29,13 @@ int Negative(EngineError error) {
   return -static_cast<int>(error);
 }
 
-int Complain(const std::string& what, EngineError error) {
-  if (error != EngineError::kOk) {
-    Log(LogLevel::kWarning, fmt::format("{}: {}", what, TransferEngine::last_error()));
-  }
-  return Negative(error);
+int Answer(std::string_view call, EngineError error) {
+  return Negative(Complain(call, error));
+}
+
+int Refuse(std::string_view call, std::string_view text) {
+  Complain(call, text);
+  return Negative(EngineError::kInvalidArgument);
 }
 
 }  // namespace
@@ -61,8 +65,14 @@ int PythonEngine::Initialize(const std::string& local_hostname, const std::strin
   return -1;
 }
 
+bool PythonEngine::IsReady(std::string_view call) const {
+  if (engine_ != nullptr) return true;
+  Complain(call, "this engine is not initialized: call initialize, and see that it returns 0");
+  return false;
+}
+
 int PythonEngine::RpcPort() const {
-  if (engine_ == nullptr) return -1;
+  if (!IsReady("get_rpc_port")) return -1;
   const std::string name = engine_->listener();
   int port = -1;
   std::from_chars(name.data() + name.rfind(':') + 1, name.data() + name.size(), port);
@@ -70,45 +80,54 @@ int PythonEngine::RpcPort() const {
 }
 
 std::string PythonEngine::LocalTopology(const std::optional<std::string>&) const {
-  return engine_ == nullptr ? "{}" : engine_->Topology();
+  return IsReady("get_local_topology") ? engine_->Topology() : "{}";
 }
 
 // --- Memory
 
 int PythonEngine::RegisterMemory(uintptr_t address, size_t length, const std::string& location) {
-  if (engine_ == nullptr) return Negative(EngineError::kContext);
-  return Complain("register_memory", engine_->RegisterMemory(At(address), length, location));
+  if (!IsReady("register_memory")) return Negative(EngineError::kContext);
+  return Answer("register_memory", engine_->RegisterMemory(At(address), length, location));
 }
 
 int PythonEngine::UnregisterMemory(uintptr_t address) {
-  if (engine_ == nullptr) return Negative(EngineError::kContext);
-  return Complain("unregister_memory", engine_->UnregisterMemory(At(address)));
+  if (!IsReady("unregister_memory")) return Negative(EngineError::kContext);
+  return Answer("unregister_memory", engine_->UnregisterMemory(At(address)));
 }
 
 int PythonEngine::BatchRegisterMemory(const Addresses& addresses, const Lengths& lengths,
                                       const std::string& location) {
-  if (engine_ == nullptr) return Negative(EngineError::kContext);
-  if (addresses.size() != lengths.size()) return Negative(EngineError::kInvalidArgument);
+  if (!IsReady("batch_register_memory")) return Negative(EngineError::kContext);
+  if (addresses.size() != lengths.size()) {
+    return Refuse("batch_register_memory",
+                  fmt::format("{} addresses and {} capacities are not equally many; nothing was "
+                              "registered",
+                              addresses.size(), lengths.size()));
+  }
   std::vector<BufferEntry> entries;
   for (size_t i = 0; i < addresses.size(); ++i) {
     entries.push_back({At(addresses[i]), lengths[i]});
   }
-  return Complain("batch_register_memory", engine_->RegisterMemoryBatch(entries, location));
+  return Answer("batch_register_memory", engine_->RegisterMemoryBatch(entries, location));
 }
 
 int PythonEngine::BatchUnregisterMemory(const Addresses& addresses) {
-  if (engine_ == nullptr) return Negative(EngineError::kContext);
+  if (!IsReady("batch_unregister_memory")) return Negative(EngineError::kContext);
   std::vector<void*> pointers;
   for (const uintptr_t address : addresses) pointers.push_back(At(address));
-  return Complain("batch_unregister_memory", engine_->UnregisterMemoryBatch(pointers));
+  return Answer("batch_unregister_memory", engine_->UnregisterMemoryBatch(pointers));
 }
 
 uintptr_t PythonEngine::AllocateManagedBuffer(size_t length) {
-  if (engine_ == nullptr || length == 0) return 0;
+  if (!IsReady("allocate_managed_buffer")) return 0;
   void* const memory =
       mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return 0;
-  if (Complain("allocate_managed_buffer", engine_->RegisterMemory(memory, length, "*")) != 0) {
+  if (memory == MAP_FAILED) {
+    Complain("allocate_managed_buffer",
+             fmt::format("no {} bytes of memory: {}", length, std::strerror(errno)));
+    return 0;
+  }
+  if (Answer("allocate_managed_buffer", engine_->RegisterMemory(memory, length, "*")) != 0) {
     munmap(memory, length);
     return 0;
   }
@@ -122,8 +141,16 @@ int PythonEngine::FreeManagedBuffer(uintptr_t address, size_t length) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = managed_.find(address);
-    if (found == managed_.end() || found->second != length) {
-      return Negative(EngineError::kInvalidArgument);
+    if (found == managed_.end()) {
+      return Refuse("free_managed_buffer",
+                    fmt::format("allocate_managed_buffer gave out no {:#x}, or it was freed before",
+                                address));
+    }
+    if (found->second != length) {
+      return Refuse("free_managed_buffer",
+                    fmt::format("{:#x} has {} bytes, not {}: free it with the length that it was "
+                                "allocated with",
+                                address, found->second, length));
     }
   }
   const int error = UnregisterMemory(address);
@@ -135,15 +162,22 @@ int PythonEngine::FreeManagedBuffer(uintptr_t address, size_t length) {
 }
 
 int PythonEngine::WriteBytes(uintptr_t destination, const std::string& bytes, size_t length) {
-  if (length > bytes.size()) return Negative(EngineError::kInvalidArgument);
+  if (length > bytes.size()) {
+    return Refuse("write_bytes_to_buffer",
+                  fmt::format("{} bytes of {} are to be copied", length, bytes.size()));
+  }
   std::memcpy(At(destination), bytes.data(), length);
   return 0;
 }
 
 uintptr_t PythonEngine::FirstBufferAddress(const std::string& segment_name) {
-  if (engine_ == nullptr) return 0;
+  if (!IsReady("get_first_buffer_address")) return 0;
   const SegmentHandle segment = engine_->OpenSegment(segment_name);
-  return segment == kNoSegment ? 0 : engine_->FirstBufferAddress(segment);
+  const uintptr_t address = segment == kNoSegment ? 0 : engine_->FirstBufferAddress(segment);
+  if (address == 0) {
+    Complain("get_first_buffer_address of " + segment_name, TransferEngine::last_error());
+  }
+  return address;
 }
 
 // --- Transfers
@@ -151,18 +185,16 @@ uintptr_t PythonEngine::FirstBufferAddress(const std::string& segment_name) {
 bool PythonEngine::MakeTasks(const std::string& target, const Addresses& buffers,
                              const Addresses& peers, const Lengths& lengths, Opcode opcode,
                              std::vector<TransferTask>* tasks) {
-  if (engine_ == nullptr) return false;
+  if (!IsReady("transfer")) return false;
   if (buffers.size() != peers.size() || buffers.size() != lengths.size()) {
-    Log(LogLevel::kWarning,
-        fmt::format("transfer to {}: {} buffers, {} peer addresses and {} lengths are not equally "
-                    "many",
-                    target, buffers.size(), peers.size(), lengths.size()));
+    Refuse("transfer with " + target,
+           fmt::format("{} buffers, {} peer addresses and {} lengths are not equally many",
+                       buffers.size(), peers.size(), lengths.size()));
     return false;
   }
   const SegmentHandle segment = engine_->OpenSegment(target);
   if (segment == kNoSegment) {
-    Log(LogLevel::kWarning,
-        fmt::format("target {} cannot be opened: {}", target, TransferEngine::last_error()));
+    Complain(fmt::format("target {} cannot be opened", target), TransferEngine::last_error());
     return false;
   }
   tasks->reserve(buffers.size());
@@ -186,18 +218,29 @@ BatchHandle PythonEngine::Start(const std::vector<TransferTask>& tasks, bool wai
     });
   }
   const BatchHandle batch = engine_->AllocateBatch(tasks.size());
-  if (batch == kNoBatch) return 0;
-  if (engine_->Submit(batch, tasks, {}, {}, wait_follows) == EngineError::kOk) return batch;
-  Log(LogLevel::kWarning, "a batch was not submitted: " + TransferEngine::last_error());
+  if (batch == kNoBatch) {
+    Complain("transfer", TransferEngine::last_error());
+    return 0;
+  }
+  const EngineError error = engine_->Submit(batch, tasks, {}, {}, wait_follows);
+  if (error == EngineError::kOk) return batch;
+  Complain("transfer", error);
   engine_->FreeBatch(batch);
   return 0;
 }
 
-// Waits for the batch and frees it, or keeps it for later if it timed out.
-TransferState PythonEngine::Finish(BatchHandle batch) {
+// Waits for the batch and frees it, or keeps it for later if it timed out. Says how it has
+// failed; `target`: "" if it is not known.
+TransferState PythonEngine::Finish(BatchHandle batch, const std::string& target) {
   engine_->Wait(batch, kUntilItsDeadline);
-  TransferStatus status{.state = TransferState::kFailed};
-  if (engine_->BatchStatus(batch, &status) != EngineError::kOk) return TransferState::kInvalid;
+  TransferStatus status;
+  const EngineError error = engine_->BatchStatus(batch, &status);
+  if (status.state != TransferState::kCompleted) {
+    const std::string call = target.empty() ? "transfer" : "transfer with " + target;
+    Complain(call, error);
+    Complain(call, status);
+  }
+  if (error != EngineError::kOk) return TransferState::kInvalid;
   if (HasEnded(status.state)) {
     engine_->FreeBatch(batch);
   } else {
@@ -219,7 +262,7 @@ int PythonEngine::Run(const std::string& target, const std::vector<TransferTask>
                       const Notification* notify) {
   const BatchHandle batch = Start(tasks, true);
   if (batch == 0) return -1;
-  const TransferState state = Finish(batch);
+  const TransferState state = Finish(batch, target);
   if (state == TransferState::kTimeout) SayWhatMayStillBeWritten(target, tasks);
   if (state != TransferState::kCompleted) return -1;
   // The bytes are there; that nobody could be told of it is no failure of the transfer.
@@ -253,11 +296,11 @@ BatchHandle PythonEngine::TransferAsync(const std::string& target, const Address
 }
 
 bool PythonEngine::MakeFragments(const ScatterRange& range, std::vector<TransferTask>* tasks) {
-  if (engine_ == nullptr) return false;
+  if (!IsReady("scatter")) return false;
   const SegmentHandle segment = engine_->OpenSegment(range.segment);
   std::string error = TransferEngine::last_error();
   if (segment != kNoSegment && AppendFragments(range, segment, tasks, &error)) return true;
-  Log(LogLevel::kWarning, fmt::format("scatter with {}: {}", range.segment, error));
+  Refuse("scatter with " + range.segment, error);
   return false;
 }
 
@@ -272,12 +315,15 @@ BatchHandle PythonEngine::ScatterAsync(const ScatterRange& range) {
 }
 
 std::vector<NicLoad> PythonEngine::NicLoads() const {
-  return engine_ == nullptr ? std::vector<NicLoad>{} : engine_->NicLoads();
+  return IsReady("get_nic_load_stats") ? engine_->NicLoads() : std::vector<NicLoad>{};
 }
 
 int PythonEngine::CheckStatus(BatchHandle batch) {
   TransferStatus status;
-  if (engine_ == nullptr || engine_->BatchStatus(batch, &status) != EngineError::kOk) return -1;
+  if (!IsReady("transfer_check_status")) return -1;
+  const EngineError error = engine_->BatchStatus(batch, &status);
+  if (Complain("transfer_check_status", error) != EngineError::kOk) return -1;
+  Complain("transfer_check_status", status);
   if (status.state == TransferState::kTimeout) return -2;
   if (!HasEnded(status.state)) return 0;
   engine_->FreeBatch(batch);
@@ -285,10 +331,10 @@ int PythonEngine::CheckStatus(BatchHandle batch) {
 }
 
 int PythonEngine::WaitForBatches(const std::vector<BatchHandle>& batches) {
-  if (engine_ == nullptr) return -1;
+  if (!IsReady("get_batch_transfer_status")) return -1;
   int result = 0;
   for (const BatchHandle batch : batches) {
-    if (Finish(batch) != TransferState::kCompleted) result = -1;
+    if (Finish(batch, "") != TransferState::kCompleted) result = -1;
   }
   return result;
 }
@@ -296,12 +342,12 @@ int PythonEngine::WaitForBatches(const std::vector<BatchHandle>& batches) {
 // --- Words between engines
 
 std::vector<Notification> PythonEngine::TakeNotifications() {
-  return engine_ == nullptr ? std::vector<Notification>{} : engine_->TakeNotifications();
+  return IsReady("get_notifies") ? engine_->TakeNotifications() : std::vector<Notification>{};
 }
 
 int PythonEngine::Probe(const std::string& segment_name) {
-  if (engine_ == nullptr) return Negative(EngineError::kContext);
-  return Negative(engine_->Probe(segment_name));
+  if (!IsReady("send_probe")) return Negative(EngineError::kContext);
+  return Answer("send_probe to " + segment_name, engine_->Probe(segment_name));
 }
 
 }  // namespace railhop

@@ -1,7 +1,8 @@
 // What mooncake.engine.TransferEngine does, without Python: targets by name, lists of addresses,
 // codes instead of handles.
 //
-// Threads: any; calls run beside each other. Before Initialize every call fails.
+// Threads: any; calls run beside each other. Before Initialize every call fails. Why a call fails
+// is in the log, once in a while for each kind of failure.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "transport/engine/scatter.h"
@@ -65,13 +67,15 @@ class PythonEngine {
   int Probe(const std::string& segment_name);
 
  private:
+  // Whether there is an engine; says of `call` if there is none.
+  bool IsReady(std::string_view call) const;
   bool MakeTasks(const std::string& target, const Addresses& buffers, const Addresses& peers,
                  const Lengths& lengths, Opcode opcode, std::vector<TransferTask>* tasks);
   bool MakeFragments(const ScatterRange& range, std::vector<TransferTask>* tasks);
   int Run(const std::string& target, const std::vector<TransferTask>& tasks,
           const Notification* notify);
   BatchHandle Start(const std::vector<TransferTask>& tasks, bool wait_follows);
-  TransferState Finish(BatchHandle batch);
+  TransferState Finish(BatchHandle batch, const std::string& target);
   void SayWhatMayStillBeWritten(const std::string& target, const std::vector<TransferTask>& tasks);
 
   std::shared_ptr<TransferEngine> engine_;

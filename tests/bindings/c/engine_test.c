@@ -228,6 +228,109 @@ static void check_loads(transfer_engine_t engine) {
   CHECK(stats[0].inflight_bytes == 0); /* all batches have ended */
 }
 
+/* NULL where something is needed is an error like any other, not the end of the process. */
+static void check_null(void) {
+  enum { kInvalid = 1 };
+  transfer_engine_t engine = make_engine();
+  char text[128];
+  int size = 0;
+  size_t count = 0;
+  struct transfer_status status;
+  const notify_msg_t note = {NULL, NULL};
+  const batch_id_t batch = allocateBatchID(engine, 1);
+  scatter_range_t range = {.opcode = OPCODE_WRITE, .remote_segment = "x", .fragment_count = 1};
+  destroyTransferEngine(NULL);
+  CHECK(getLocalIpAndPort(NULL, text, sizeof text) == kInvalid);
+  CHECK(getLocalIpAndPort(engine, NULL, sizeof text) == kInvalid);
+  CHECK(openSegment(NULL, "127.0.0.1:1") == -1 && openSegmentNoCache(NULL, "x") == -1);
+  CHECK(openSegment(engine, NULL) == -1);
+  CHECK(syncSegmentCache(NULL) == kInvalid);
+  CHECK(registerLocalMemory(NULL, text, 8, NULL, 1) == -kInvalid);
+  CHECK(unregisterLocalMemory(NULL, text) == -kInvalid);
+  CHECK(registerLocalMemoryBatch(NULL, NULL, 0, NULL) == -kInvalid);
+  CHECK(registerLocalMemoryBatch(engine, NULL, 1, NULL) == -kInvalid);
+  CHECK(unregisterLocalMemoryBatch(NULL, NULL, 0) == -kInvalid);
+  CHECK(unregisterLocalMemoryBatch(engine, NULL, 1) == -kInvalid);
+  CHECK(allocateBatchID(NULL, 1) == INVALID_BATCH);
+  CHECK(submitTransfer(NULL, batch, NULL, 0) == kInvalid);
+  CHECK(submitTransfer(engine, batch, NULL, 1) == kInvalid);
+  CHECK(submitTransferWithNotify(NULL, batch, NULL, 1, note) == kInvalid);
+  CHECK(submitTransferWithNotify(engine, batch, NULL, 1, note) == kInvalid);
+  CHECK(submitScatter(NULL, batch, NULL, 0) == kInvalid);
+  CHECK(submitScatter(engine, batch, NULL, 1) == kInvalid);
+  CHECK(submitScatter(engine, batch, &range, 1) == kInvalid); /* without offsets */
+  CHECK(transferScatter(NULL, NULL, 0) == kInvalid);
+  CHECK(transferScatter(engine, NULL, 1) == kInvalid);
+  CHECK(setBatchCallback(NULL, batch, NULL, NULL) == kInvalid);
+  CHECK(setBatchCallback(engine, batch, NULL, NULL) == kInvalid);
+  CHECK(getTransferStatus(NULL, batch, 0, &status) == kInvalid);
+  CHECK(getTransferStatus(engine, batch, 0, NULL) == kInvalid);
+  CHECK(freeBatchID(NULL, batch) == kInvalid);
+  CHECK(getNotifsFromEngine(NULL, &size) == NULL && getNotifsFromEngine(engine, NULL) == NULL);
+  CHECK(freeNotifsMsgBuf(NULL, 3) == 0);
+  CHECK(genNotifyInEngine(NULL, 0, note) == kInvalid);
+  CHECK(getNicLoadStats(NULL, NULL, &count) == kInvalid);
+  CHECK(getNicLoadStats(engine, NULL, NULL) == kInvalid);
+  CHECK(showLinks(NULL, text, sizeof text, 0) == 0);
+  CHECK(showLinks(engine, NULL, sizeof text, 0) == 0);
+  CHECK(showLinks(engine, NULL, 0, 0) == 0);
+  CHECK(freeBatchID(engine, batch) == 0);
+  destroyTransferEngine(engine);
+}
+
+/* What `call` says on standard error. */
+static const char* said_of(int (*call)(transfer_engine_t, segment_id_t), transfer_engine_t engine,
+                           segment_id_t target) {
+  static char text[4096];
+  FILE* file = tmpfile();
+  const int saved = dup(2);
+  CHECK(file != NULL && saved >= 0 && dup2(fileno(file), 2) == 2);
+  const int code = call(engine, target);
+  CHECK(dup2(saved, 2) == 2 && close(saved) == 0 && code == 1);
+  rewind(file);
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  fclose(file);
+  return text;
+}
+
+static int submit_odd_opcode(transfer_engine_t engine, segment_id_t target) {
+  struct transfer_request request = {.opcode = 7, .target_id = target};
+  return submitTransfer(engine, INVALID_BATCH, &request, 1);
+}
+
+static int submit_negative_target(transfer_engine_t engine, segment_id_t target) {
+  struct transfer_request request = {.opcode = OPCODE_READ, .target_id = -target};
+  return submitTransfer(engine, INVALID_BATCH - 1, &request, 1);
+}
+
+static int ask_of_stale_batch(transfer_engine_t engine, segment_id_t target) {
+  struct transfer_status status;
+  return getTransferStatus(engine, 0x700000000 + (batch_id_t)target, 2, &status);
+}
+
+static int write_from_unregistered(transfer_engine_t engine, segment_id_t target) {
+  struct transfer_request request = {
+      .opcode = OPCODE_WRITE, .source = (void*)8, .target_id = target, .length = 16};
+  struct transfer_status status = {.status = STATUS_WAITING};
+  const batch_id_t batch = allocateBatchID(engine, 1);
+  CHECK(submitTransfer(engine, batch, &request, 1) == 0);
+  while (status.status == STATUS_WAITING) {
+    CHECK(getTransferStatus(engine, batch, 0, &status) == 0);
+  }
+  CHECK(status.status == STATUS_FAILED);
+  CHECK(freeBatchID(engine, batch) == 0);
+  return 1;
+}
+
+static void check_messages(transfer_engine_t engine, segment_id_t target) {
+  CHECK(strstr(said_of(submit_odd_opcode, engine, target),
+               "submitTransfer: entry 0: opcode 7 is neither OPCODE_READ nor OPCODE_WRITE"));
+  CHECK(strstr(said_of(submit_negative_target, engine, target), "is none that openSegment gave"));
+  CHECK(strstr(said_of(ask_of_stale_batch, engine, target), "has no task 2"));
+  CHECK(strstr(said_of(write_from_unregistered, engine, target),
+               "WRITE of 16 bytes, local address 0x8"));
+}
+
 static void move_bytes(const struct Hello* hello) {
   transfer_engine_t engine = make_engine();
   check_registration(engine);
@@ -246,6 +349,7 @@ static void move_bytes(const struct Hello* hello) {
   CHECK(getLocalIpAndPort(engine, own, 3) != 0);
   CHECK(openSegment(engine, own) == LOCAL_SEGMENT);
 
+  check_messages(engine, target); /* first: none of a kind was said before */
   check_batches(engine, target, memory, hello->address);
   check_read(engine, target, memory, hello->address);
   check_callback(engine, target, memory, hello->address);
@@ -281,6 +385,7 @@ int main(void) {
   close(to_parent[1]);
   CHECK(createTransferEngine("no such thing://", "127.0.0.1", "", 0, 0) == NULL);
   CHECK(createTransferEngine(NULL, NULL, NULL, 0, 0) == NULL);
+  check_null();
   struct Hello hello;
   CHECK(read(to_parent[0], &hello, sizeof hello) == sizeof hello);
   move_bytes(&hello);
