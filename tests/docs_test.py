@@ -1,4 +1,5 @@
-"""Checks that each test which the documentation names as a proof exists: Suite.Test in docs/*.md."""
+"""Checks that each test which the documentation names as a proof exists: Suite.Test in docs/*.md; and
+that its examples are those that are built and run as tests (docs/examples)."""
 
 import pathlib
 import re
@@ -29,6 +30,13 @@ class DocsTest(unittest.TestCase):
             for name in sorted(named_tests(page.read_text(encoding="utf-8"))):
                 with self.subTest(page=page.name, test=".".join(name)):
                     self.assertIn(name, defined)
+
+    def test_the_examples_are_those_that_are_tested(self):
+        page = (ROOT / "docs/engine.md").read_text(encoding="utf-8")
+        printed = re.findall(r"^```\w+\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+        tested = [path.read_text(encoding="utf-8")
+                  for path in (ROOT / "docs/examples").iterdir() if path.is_file()]
+        self.assertEqual(sorted(printed), sorted(tested))
 
     def test_the_degrade_table_names_a_test_in_each_row(self):
         rows = [line for line in (ROOT / "docs/degrade.md").read_text(encoding="utf-8").splitlines()
