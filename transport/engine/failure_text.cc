@@ -5,6 +5,12 @@
 namespace railhop {
 namespace {
 
+std::string OpcodeName(Opcode opcode) {
+  if (opcode == Opcode::kWrite) return "WRITE";
+  if (opcode == Opcode::kRead) return "READ";
+  return fmt::format("opcode {}", static_cast<int>(opcode));
+}
+
 std::string Reason(TransferError error, std::string_view target) {
   switch (error) {
     case TransferError::kInvalidRequest:
@@ -45,10 +51,9 @@ std::string Reason(TransferError error, std::string_view target) {
 
 std::string FailureText(TransferError error, const TransferRequest& request,
                         std::string_view target, std::string_view trouble) {
-  const bool write = request.opcode == Opcode::kWrite;
   const std::string_view name = target.empty() ? "the target" : target;
   return fmt::format("{} of {} bytes, local address {:#x}, remote address {:#x} of {}: {}",
-                     write ? "WRITE" : "READ", request.length,
+                     OpcodeName(request.opcode), request.length,
                      reinterpret_cast<uint64_t>(request.source), request.target_address, name,
                      error == TransferError::kUnknownTarget && !trouble.empty()
                          ? std::string(trouble)

@@ -9,7 +9,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-const TransferRequest kRequest{.opcode = Opcode::kRead, .target_address = 0x70, .length = 8};
+constexpr TransferRequest kRequest{.opcode = Opcode::kRead, .target_address = 0x70, .length = 8};
 
 TEST(FailureTextTest, NamesTheRequestItsTargetAndWhatToDo) {
   EXPECT_EQ(
@@ -25,6 +25,13 @@ TEST(FailureTextTest, WhyATargetCouldNotBeOpenedIsForTheTasksThatNeededIt) {
               HasSubstr("of the target: peer:1 has no data port"));
   EXPECT_THAT(FailureText(TransferError::kNotRegistered, kRequest, "x", trouble),
               Not(HasSubstr(trouble)));
+}
+
+TEST(FailureTextTest, AnOpcodeThatThereIsNotIsShownAsItIs) {
+  TransferRequest request = kRequest;
+  request.opcode = static_cast<Opcode>(9);
+  EXPECT_THAT(FailureText(TransferError::kInvalidRequest, request, "x", ""),
+              HasSubstr("opcode 9 of 8 bytes"));
 }
 
 TEST(FailureTextTest, EveryErrorHasAText) {
