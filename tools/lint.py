@@ -23,7 +23,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ["runtime", "transport", "actors", "bindings", "tools", "tests"]
+FOLDERS = ["runtime", "transport", "actors", "bindings", "tools", "tests", "docs"]
 CLANG_FORMAT, CLANG_TIDY = "clang-format-14", "clang-tidy-14"
 
 
