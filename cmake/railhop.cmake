@@ -9,6 +9,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(railhop_options INTERFACE -Wno-restrict)
 endif()
 target_include_directories(railhop_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_features(railhop_options INTERFACE cxx_std_20)  # of applications as well
 if(RAILHOP_SANITIZER)
   target_compile_options(railhop_options INTERFACE -fsanitize=${RAILHOP_SANITIZER} -fno-sanitize-recover=all)
   target_link_options(railhop_options INTERFACE -fsanitize=${RAILHOP_SANITIZER})
