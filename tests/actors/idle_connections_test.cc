@@ -93,7 +93,7 @@ TEST(IdleConnectionsTest, TenThousandAtTheDataPortHurtNobody) {
 
   P2pMetadata metadata(ReadEngineEnvironment([](const char*) { return nullptr; }),
                        [] { return std::string("null\n"); });
-  const auto descriptor = metadata.Fetch(target->name());
+  const auto descriptor = metadata.Fetch(target->name(), {});
   ASSERT_TRUE(descriptor.ok()) << descriptor.status();
   // It connects at its first write only: behind all of the others in the listen queue.
   const auto late = MakeEngine();

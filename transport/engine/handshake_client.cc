@@ -4,14 +4,17 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -30,14 +33,14 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-class Socket {
+class Descriptor {
  public:
-  explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Socket() {
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Descriptor() {
     if (fd_ >= 0) close(fd_);
   }
-  Socket& operator=(Socket&&) = delete;
+  Descriptor& operator=(Descriptor&&) = delete;
 
   int fd() const { return fd_; }
 
@@ -49,16 +52,43 @@ absl::Status SystemError(const char* what, int error) {
   return absl::UnavailableError(fmt::format("{}: {}", what, std::strerror(error)));
 }
 
-absl::Status WaitFor(int fd, short events, Clock::time_point deadline, const char* what) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left <= left.zero()) return absl::DeadlineExceededError(fmt::format("{}: timed out", what));
-    pollfd entry{.fd = fd, .events = events, .revents = 0};
-    const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(left.count(), INT32_MAX)));
-    if (ready > 0) return absl::OkStatus();
-    if (ready < 0 && errno != EINTR) return SystemError(what, errno);
+// Waits for sockets, within a caller's patience.
+class Waiter {
+ public:
+  explicit Waiter(const Patience& patience)
+      : until_(patience.until),
+        stopped_(patience.stop.stop_possible() ? eventfd(0, EFD_CLOEXEC) : -1),
+        on_stop_(patience.stop, [this] { eventfd_write(stopped_.fd(), 1); }) {}
+
+  Clock::time_point DeadlineAfter(std::chrono::milliseconds timeout) const {
+    return std::min(until_, Clock::now() + timeout);
   }
-}
+
+  absl::Status WaitFor(int fd, short events, Clock::time_point deadline, const char* what) const {
+    for (;;) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      if (left <= left.zero()) {
+        return absl::DeadlineExceededError(fmt::format("{}: timed out", what));
+      }
+      // poll passes over a descriptor of -1.
+      pollfd entries[] = {{.fd = fd, .events = events, .revents = 0},
+                          {.fd = stopped_.fd(), .events = POLLIN, .revents = 0}};
+      const int ready =
+          poll(entries, 2, static_cast<int>(std::min<int64_t>(left.count(), INT32_MAX)));
+      if (ready > 0 && entries[1].revents != 0) {
+        return absl::CancelledError(
+            fmt::format("{}: given up, because this engine is being stopped", what));
+      }
+      if (ready > 0) return absl::OkStatus();
+      if (ready < 0 && errno != EINTR) return SystemError(what, errno);
+    }
+  }
+
+ private:
+  const Clock::time_point until_;
+  const Descriptor stopped_;  // readable once the caller is asked to stop
+  const std::stop_callback<std::function<void()>> on_stop_;
+};
 
 absl::StatusOr<Addresses> Resolve(const HostPort& peer, bool use_ipv6) {
   addrinfo hints{};
@@ -73,16 +103,16 @@ absl::StatusOr<Addresses> Resolve(const HostPort& peer, bool use_ipv6) {
       "no {} address: {}", use_ipv6 ? "IP" : "IPv4 (MC_USE_IPV6 is off)", gai_strerror(error)));
 }
 
-absl::StatusOr<Socket> ConnectTo(const addrinfo& address, std::chrono::milliseconds timeout) {
-  Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+absl::StatusOr<Descriptor> ConnectTo(const addrinfo& address, std::chrono::milliseconds timeout,
+                                     const Waiter& waiter) {
+  Descriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket.fd() < 0) return SystemError("no socket", errno);
   if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) == 0) return socket;
   // Interrupted, a non-blocking connect goes on too.
   if (errno != EINPROGRESS && errno != EINTR) return SystemError("connect", errno);
-  if (absl::Status status = WaitFor(socket.fd(), POLLOUT, Clock::now() + timeout, "connect");
-      !status.ok()) {
-    return status;
-  }
+  absl::Status connected =
+      waiter.WaitFor(socket.fd(), POLLOUT, waiter.DeadlineAfter(timeout), "connect");
+  if (!connected.ok()) return connected;
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -90,13 +120,15 @@ absl::StatusOr<Socket> ConnectTo(const addrinfo& address, std::chrono::milliseco
   return socket;
 }
 
-absl::Status Send(int fd, std::string_view bytes, Clock::time_point deadline) {
+absl::Status Send(int fd, std::string_view bytes, Clock::time_point deadline,
+                  const Waiter& waiter) {
   while (!bytes.empty()) {
     const ssize_t n = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n >= 0) {
       bytes.remove_prefix(static_cast<size_t>(n));
     } else if (errno == EAGAIN) {
-      if (absl::Status status = WaitFor(fd, POLLOUT, deadline, "send"); !status.ok()) return status;
+      absl::Status status = waiter.WaitFor(fd, POLLOUT, deadline, "send");
+      if (!status.ok()) return status;
     } else if (errno != EINTR) {
       return SystemError("send", errno);
     }
@@ -104,7 +136,8 @@ absl::Status Send(int fd, std::string_view bytes, Clock::time_point deadline) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<HandshakeFrame> Receive(int fd, uint64_t max_length, Clock::time_point deadline) {
+absl::StatusOr<HandshakeFrame> Receive(int fd, uint64_t max_length, Clock::time_point deadline,
+                                       const Waiter& waiter) {
   FrameReader reader(max_length);
   std::vector<char> buffer(kReadBytes);
   for (;;) {
@@ -121,7 +154,7 @@ absl::StatusOr<HandshakeFrame> Receive(int fd, uint64_t max_length, Clock::time_
       }
       if (*complete) return reader.TakeFrame();
     } else if (errno == EAGAIN) {
-      absl::Status status = WaitFor(fd, POLLIN, deadline, "reply");
+      absl::Status status = waiter.WaitFor(fd, POLLIN, deadline, "reply");
       if (!status.ok()) return status;
     } else if (errno != EINTR) {
       return SystemError("receive", errno);
@@ -131,10 +164,11 @@ absl::StatusOr<HandshakeFrame> Receive(int fd, uint64_t max_length, Clock::time_
 
 // The first of the addresses that takes a connection. What goes wrong after that is not tried
 // again elsewhere: the peer may have acted on the message.
-absl::StatusOr<Socket> ConnectToAny(const addrinfo* addresses, std::chrono::milliseconds timeout) {
+absl::StatusOr<Descriptor> ConnectToAny(const addrinfo* addresses,
+                                        std::chrono::milliseconds timeout, const Waiter& waiter) {
   absl::Status last;
   for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next) {
-    absl::StatusOr<Socket> socket = ConnectTo(*address, timeout);
+    absl::StatusOr<Descriptor> socket = ConnectTo(*address, timeout, waiter);
     if (socket.ok()) return socket;
     last = socket.status();
   }
@@ -148,15 +182,20 @@ absl::Status WithPeer(const HostPort& peer, const absl::Status& status) {
 
 absl::StatusOr<std::string> ExchangeFrames(const HostPort& peer, FrameType type,
                                            std::string_view text,
-                                           const HandshakeClientOptions& options) {
+                                           const HandshakeClientOptions& options,
+                                           const Patience& patience) {
+  const Waiter waiter(patience);
   const absl::StatusOr<Addresses> addresses = Resolve(peer, options.use_ipv6);
   if (!addresses.ok()) return addresses.status();
-  const absl::StatusOr<Socket> socket = ConnectToAny(addresses->get(), options.connect_timeout);
+  const absl::StatusOr<Descriptor> socket =
+      ConnectToAny(addresses->get(), options.connect_timeout, waiter);
   if (!socket.ok()) return socket.status();
-  const Clock::time_point deadline = Clock::now() + options.reply_timeout;
+  const Clock::time_point deadline = waiter.DeadlineAfter(options.reply_timeout);
   const std::string request = EncodeFrame({.type = type, .typed = true, .json = std::string(text)});
-  if (absl::Status status = Send(socket->fd(), request, deadline); !status.ok()) return status;
-  absl::StatusOr<HandshakeFrame> reply = Receive(socket->fd(), options.max_frame_length, deadline);
+  absl::Status sent = Send(socket->fd(), request, deadline, waiter);
+  if (!sent.ok()) return sent;
+  absl::StatusOr<HandshakeFrame> reply =
+      Receive(socket->fd(), options.max_frame_length, deadline, waiter);
   if (!reply.ok()) return reply.status();
   if (!reply->typed || reply->type != type) {
     return absl::UnavailableError(fmt::format("a reply of type {} to a {} message",
@@ -169,15 +208,17 @@ absl::StatusOr<std::string> ExchangeFrames(const HostPort& peer, FrameType type,
 }  // namespace
 
 absl::StatusOr<std::string> HandshakeClient::Call(const HostPort& peer, FrameType type,
-                                                  std::string_view json) const {
-  absl::StatusOr<std::string> reply = ExchangeFrames(peer, type, json, options_);
+                                                  std::string_view json,
+                                                  const Patience& patience) const {
+  absl::StatusOr<std::string> reply = ExchangeFrames(peer, type, json, options_, patience);
   if (!reply.ok()) return WithPeer(peer, reply.status());
   return reply;
 }
 
 absl::StatusOr<SegmentDescriptor> HandshakeClient::FetchDescriptor(const HostPort& peer,
-                                                                   std::string_view own) const {
-  const absl::StatusOr<std::string> reply = Call(peer, FrameType::kMetadata, own);
+                                                                   std::string_view own,
+                                                                   const Patience& patience) const {
+  const absl::StatusOr<std::string> reply = Call(peer, FrameType::kMetadata, own, patience);
   if (!reply.ok()) return reply.status();
   absl::StatusOr<SegmentDescriptor> descriptor = SegmentDescriptor::Decode(*reply);
   if (!descriptor.ok()) return WithPeer(peer, descriptor.status());

@@ -2,7 +2,8 @@
 // spoken to.
 //
 // Two implementations: P2pMetadata asks the engine that owns a segment, StoredMetadata a service
-// that all of them know. Calls block, for a bounded time; any thread.
+// that all of them know. Calls block, for a bounded time (docs/handshake.md); any thread but a
+// reactor's.
 // Errors: NotFound and Unavailable mean that the engine of that name is not there (any more).
 #pragma once
 
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/engine/host_port.h"
+#include "transport/engine/patience.h"
 #include "transport/engine/segment_descriptor.h"
 #include "transport/engine/transfer_engine.h"
 
@@ -19,7 +21,9 @@ namespace railhop {
 class Metadata {
  public:
   virtual ~Metadata() = default;
-  virtual absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name) = 0;
+  // `patience` bounds the wait for a peer; that for a service has its own, shorter bound.
+  virtual absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name,
+                                                  const Patience& patience) = 0;
   // The handshake listener of that engine; its data port is on the same host.
   virtual absl::StatusOr<HostPort> Locate(const std::string& name) = 0;
   virtual absl::Status Notify(const std::string& name, const Notification& notification) = 0;

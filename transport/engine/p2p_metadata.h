@@ -15,7 +15,8 @@ class P2pMetadata final : public ListenerMetadata {
   // `own` gives the engine's own descriptor, encoded; any thread calls it.
   P2pMetadata(const EngineEnvironment& environment, std::function<std::string()> own);
 
-  absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name) override;
+  absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name,
+                                          const Patience& patience) override;
   absl::StatusOr<HostPort> Locate(const std::string& name) override;
   absl::Status Publish() override { return absl::OkStatus(); }
   absl::Status Withdraw() override { return absl::OkStatus(); }

@@ -123,20 +123,21 @@ SegmentDirectory::SegmentDirectory(std::string own_name, std::unique_ptr<Metadat
   by_name_.emplace(own_name_, kLocalSegment);
 }
 
-absl::StatusOr<std::shared_ptr<const SegmentView>> SegmentDirectory::Read(const std::string& name) {
-  absl::StatusOr<SegmentDescriptor> descriptor = metadata_->Fetch(name);
+absl::StatusOr<std::shared_ptr<const SegmentView>> SegmentDirectory::Read(
+    const std::string& name, const Patience& patience) {
+  absl::StatusOr<SegmentDescriptor> descriptor = metadata_->Fetch(name, patience);
   if (!descriptor.ok()) return descriptor.status();
   return std::make_shared<const SegmentView>(*std::move(descriptor), steady_clock::now());
 }
 
-absl::StatusOr<SegmentHandle> SegmentDirectory::Open(std::string name) {
+absl::StatusOr<SegmentHandle> SegmentDirectory::Open(std::string name, const Patience& patience) {
   if (name.starts_with('/')) name.erase(0, 1);
   {
     const std::lock_guard lock(mutex_);
     const auto known = by_name_.find(name);
     if (known != by_name_.end()) return known->second;
   }
-  auto view = Read(name);
+  auto view = Read(name, patience);
   if (!view.ok()) return view.status();
   const std::lock_guard lock(mutex_);
   const auto known = by_name_.find(name);  // another thread may have been quicker
@@ -166,33 +167,37 @@ SegmentDirectory::Segment* SegmentDirectory::FindByName(const std::string& name)
   return known == by_name_.end() ? nullptr : segments_[known->second].get();
 }
 
-absl::Status SegmentDirectory::Refresh(Segment& segment, std::chrono::milliseconds max_age) {
+absl::Status SegmentDirectory::Refresh(Segment& segment, std::chrono::milliseconds max_age,
+                                       const Patience& patience) {
   const auto view = segment.view();
   if (view != nullptr && steady_clock::now() - view->read_at() < max_age) return absl::OkStatus();
-  auto anew = Read(segment.name);
+  auto anew = Read(segment.name, patience);
   if (!anew.ok()) return anew.status();
   std::atomic_store_explicit(&segment.view_, *std::move(anew), std::memory_order_release);
   return absl::OkStatus();
 }
 
-bool SegmentDirectory::Look(Segment& segment, uint64_t address, uint64_t length) {
+bool SegmentDirectory::Look(Segment& segment, uint64_t address, uint64_t length,
+                            const Patience& patience) {
   if (segment.view()->Covers(address, length)) return true;
   if (steady_clock::now() - segment.in_vain_.load() < kInVain) return false;
-  Refresh(segment, std::chrono::milliseconds(0)).IgnoreError();
+  Refresh(segment, std::chrono::milliseconds(0), patience).IgnoreError();
   if (segment.view()->Covers(address, length)) return true;
   segment.in_vain_.store(steady_clock::now());
   return false;
 }
 
-absl::StatusOr<TargetInfo> SegmentDirectory::Resolve(const std::string& name) {
+absl::StatusOr<TargetInfo> SegmentDirectory::Resolve(const std::string& name,
+                                                     std::stop_token stop) {
+  const Patience patience{.until = steady_clock::now() + kResolve, .stop = std::move(stop)};
   Segment* segment = FindByName(name);
   if (segment == nullptr) {
-    const absl::StatusOr<SegmentHandle> opened = Open(name);
+    const absl::StatusOr<SegmentHandle> opened = Open(name, patience);
     if (!opened.ok()) return opened.status();
     segment = Find(*opened);
   }
   const auto max_age = access_.cached ? kFresh : std::chrono::milliseconds(0);
-  if (absl::Status status = Refresh(*segment, max_age); !status.ok()) return status;
+  if (absl::Status status = Refresh(*segment, max_age, patience); !status.ok()) return status;
   auto view = segment->view();
   absl::StatusOr<TargetInfo> info = MakeTargetInfo(view->descriptor(), *metadata_, access_);
   if (info.ok()) {

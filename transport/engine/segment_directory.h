@@ -1,8 +1,8 @@
 // The segments that an engine has opened: handle, name, and the descriptor as it was last read.
 //
 // Find, and what it gives, take no lock: they are on the way of every submission. Open and Refresh
-// read metadata and may block for as long as that takes, but never while others are kept waiting
-// for a segment that is known.
+// read metadata and may block for as long as that takes, within the caller's patience, but never
+// while others are kept waiting for a segment that is known.
 #pragma once
 
 #include <array>
@@ -81,25 +81,29 @@ class SegmentDirectory {
 
   // Handle of the segment; read if it is not known yet. A '/' in front of the name is dropped. The
   // own name gives kLocalSegment.
-  absl::StatusOr<SegmentHandle> Open(std::string name);
+  absl::StatusOr<SegmentHandle> Open(std::string name, const Patience& patience = {});
   // nullptr: no such handle. Lives as long as the directory.
   Segment* Find(SegmentHandle handle);
   size_t size() const { return count_.load(std::memory_order_acquire); }
   // Reads it anew, unless that was done less than `max_age` ago.
-  absl::Status Refresh(Segment& segment, std::chrono::milliseconds max_age);
+  absl::Status Refresh(Segment& segment, std::chrono::milliseconds max_age,
+                       const Patience& patience = {});
   // For a range that the data path does not know: reads the view anew if it does not cover it
   // either, unless that was in vain just now (an application that asks for what is not there must
   // not flood the peer). True: it is covered now.
-  bool Look(Segment& segment, uint64_t address, uint64_t length);
-  // What a NIC connects to. The data path's control thread asks; it reads anew what is older than
-  // kFresh, so that a restarted engine is found.
-  absl::StatusOr<TargetInfo> Resolve(const std::string& name);
+  bool Look(Segment& segment, uint64_t address, uint64_t length, const Patience& patience = {});
+  // What a NIC connects to. Reads anew what is older than kFresh, so that a restarted engine is
+  // found, and gives up after kResolve.
+  absl::StatusOr<TargetInfo> Resolve(const std::string& name, std::stop_token stop = {});
 
  private:
   static constexpr std::chrono::milliseconds kFresh{200};
   static constexpr std::chrono::milliseconds kInVain{100};
+  // Less than EndpointActor::Options::open_timeout: who opens a target hears what was met.
+  static constexpr std::chrono::milliseconds kResolve{4000};
 
-  absl::StatusOr<std::shared_ptr<const SegmentView>> Read(const std::string& name);
+  absl::StatusOr<std::shared_ptr<const SegmentView>> Read(const std::string& name,
+                                                          const Patience& patience);
   Segment* FindByName(const std::string& name);
 
   const std::string own_name_;

@@ -57,7 +57,7 @@ std::string StoredMetadata::SegmentKey(const std::string& name) const {
   return prefix_ + (name.find('/') == std::string::npos ? "ram/" : "") + name;
 }
 
-absl::StatusOr<SegmentDescriptor> StoredMetadata::Fetch(const std::string& name) {
+absl::StatusOr<SegmentDescriptor> StoredMetadata::Fetch(const std::string& name, const Patience&) {
   const std::string key = SegmentKey(name);
   const absl::StatusOr<std::string> text = store_->Get(key);
   if (!text.ok()) return text.status();

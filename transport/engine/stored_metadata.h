@@ -33,7 +33,8 @@ class StoredMetadata final : public ListenerMetadata {
   StoredMetadata(std::unique_ptr<MetadataStore> store, const EngineEnvironment& environment,
                  OwnSegment own);
 
-  absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name) override;
+  absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name,
+                                          const Patience& patience) override;
   absl::StatusOr<HostPort> Locate(const std::string& name) override;
   absl::Status Publish() override;
   absl::Status Withdraw() override;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -19,6 +20,10 @@ namespace railhop {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// What a submission waits at most for the descriptors of its targets, all of them together.
+constexpr milliseconds kReadTargets{5000};
 
 thread_local std::string last_error_text;
 
@@ -251,8 +256,10 @@ BatchHandle TransferEngine::AllocateBatch(size_t capacity) {
 }
 
 // Opens the target in the data path at its first use, and reads its metadata anew if it does not
-// know the address: the peer may have registered more since. `read_anew`: in any case.
-EngineError TransferEngine::Prepare(const TransferTask& task, bool read_anew, SegmentId* id) {
+// know the address: the peer may have registered more since. `read_anew`: in any case. Once `until`
+// has passed nobody is waited for any more.
+EngineError TransferEngine::Prepare(const TransferTask& task, bool read_anew,
+                                    steady_clock::time_point until, SegmentId* id) {
   SegmentDirectory::Segment* const segment = directory_->Find(task.target);
   if (segment == nullptr) return NoSuchSegment(task.target);
   *id = segment->id.load(std::memory_order_acquire);
@@ -261,8 +268,17 @@ EngineError TransferEngine::Prepare(const TransferTask& task, bool read_anew, Se
       task.length == 0 || view == nullptr || view->Covers(task.target_address, task.length);
   if (*id != 0 && known && !read_anew) return EngineError::kOk;
   // What stays unknown fails as a task, not as a call.
-  const bool news = !known && directory_->Look(*segment, task.target_address, task.length);
+  const bool news =
+      !known && directory_->Look(*segment, task.target_address, task.length, {.until = until});
   if (*id != 0 && !news && !read_anew) return EngineError::kOk;
+  if (steady_clock::now() >= until) {
+    *id = 0;
+    return Fail(EngineError::kEndpoint,
+                fmt::format("segment {} is not opened: the targets of this submission took longer "
+                            "to answer than it may wait ({} ms, or its deadline); submit what is "
+                            "for other targets apart",
+                            segment->name, kReadTargets.count()));
+  }
   std::string error;
   *id = data_path_->OpenSegment(segment->name, &error);
   if (*id == 0) return Fail(EngineError::kEndpoint, std::move(error));
@@ -278,6 +294,8 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
                 fmt::format("a deadline of {} ms: it must be positive, or 0 for the default",
                             deadline.count()));
   }
+  const auto patience = deadline.count() > 0 ? std::min(deadline, kReadTargets) : kReadTargets;
+  const auto until = steady_clock::now() + patience;
   std::vector<TransferRequest> requests;
   requests.reserve(tasks.size());
   SegmentHandle previous = kNoSegment;
@@ -285,7 +303,7 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
   for (const TransferTask& task : tasks) {
     SegmentId id = 0;
     const bool same_target = task.target == std::exchange(previous, task.target);
-    const EngineError error = Prepare(task, !same_target && !directory_->cached(), &id);
+    const EngineError error = Prepare(task, !same_target && !directory_->cached(), until, &id);
     // A target that cannot be reached now fails its tasks, as upstream; a wrong handle the call.
     if (error == EngineError::kInvalidArgument) return error;
     trouble |= error != EngineError::kOk;

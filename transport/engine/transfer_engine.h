@@ -133,7 +133,9 @@ class TransferEngine {
   // May be called several times until `capacity` is used up; tasks are numbered from 0 in order of
   // submission. All of `tasks` are taken, or none. No source is read before `fence` has completed;
   // if that fails, so do the tasks. `wait_follows`: the thread calls Wait next, and begins the
-  // tasks there itself if nobody else is awake to do it.
+  // tasks there itself if nobody else is awake to do it. Waits for peers only if a target is new or
+  // its descriptor does not cover an address, and then for a bounded time: docs/engine.md, "Waiting
+  // for peers".
   EngineError Submit(BatchHandle batch, std::span<const TransferTask> tasks,
                      std::chrono::milliseconds deadline = std::chrono::milliseconds(0),
                      const SourceFence& fence = {}, bool wait_follows = false);
@@ -179,7 +181,8 @@ class TransferEngine {
   EngineError Unregister(void* address, bool* half_done);
   EngineError Release(void* address);
   void Explain(BatchHandle batch, size_t task, const TransferStatus& status) const;
-  EngineError Prepare(const TransferTask& task, bool read_anew, SegmentId* id);
+  EngineError Prepare(const TransferTask& task, bool read_anew,
+                      std::chrono::steady_clock::time_point until, SegmentId* id);
 
   const pid_t owner_pid_;
   std::shared_ptr<SegmentDirectory> directory_;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,11 @@ namespace railhop {
 
 class FakeMetadata final : public Metadata {
  public:
-  absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name) override {
+  absl::StatusOr<SegmentDescriptor> Fetch(const std::string& name,
+                                          const Patience& patience) override {
     ++fetches;
+    last_patience = patience;
+    if (mute) std::this_thread::sleep_until(patience.until);
     const auto found = segments.find(name);
     if (found == segments.end()) return absl::UnavailableError("nobody listens at " + name);
     return found->second;
@@ -45,6 +49,8 @@ class FakeMetadata final : public Metadata {
   std::map<std::string, SegmentDescriptor> segments;
   std::vector<std::pair<std::string, std::string>> sent;
   int fetches = 0;
+  Patience last_patience;
+  bool mute = false;  // nobody answers until the caller's patience ends
 };
 
 }  // namespace railhop

@@ -294,6 +294,37 @@ TEST(HandshakeClientTest, APeerThatDoesNotReply) {
   EXPECT_EQ(HandshakeErrorCode(status), -102);
 }
 
+TEST(HandshakeClientTest, ACallersPatienceMayEndBeforeTheTimeOut) {
+  HandshakeClientOptions options;
+  options.reply_timeout = std::chrono::hours(1);
+  const ScriptedPeer peer(AwaitClose);
+  const auto segment = Client(options).FetchDescriptor(
+      peer.where(), "{}", {.until = std::chrono::steady_clock::now() + milliseconds(20)});
+  EXPECT_EQ(segment.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(HandshakeClientTest, ACallThatIsAskedToStopEndsAtOnce) {
+  HandshakeClientOptions options;
+  options.reply_timeout = std::chrono::hours(1);
+  std::stop_source stop;
+  const ScriptedPeer peer([&stop](int fd) {
+    stop.request_stop();
+    AwaitClose(fd);
+  });
+  const auto segment =
+      Client(options).FetchDescriptor(peer.where(), "{}", {.stop = stop.get_token()});
+  EXPECT_EQ(segment.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(HandshakeErrorCode(segment.status()), -102);
+  EXPECT_THAT(std::string(segment.status().message()), HasSubstr("being stopped"));
+  // Nor does one that begins after that wait.
+  const Listener deaf(1);
+  EXPECT_EQ(Client(options)
+                .FetchDescriptor(Local(deaf.port()), "{}", {.stop = stop.get_token()})
+                .status()
+                .code(),
+            absl::StatusCode::kCancelled);
+}
+
 TEST(HandshakeClientTest, APeerThatDripsItsReplyMeetsTheSameDeadline) {
   HandshakeClientOptions options;
   options.reply_timeout = milliseconds(50);

@@ -114,6 +114,18 @@ TEST_F(SegmentDirectoryTest, RefreshReadsWhatIsTooOld) {
   EXPECT_EQ(segment.view()->descriptor().buffers.size(), 2u) << "what was known stays";
 }
 
+TEST_F(SegmentDirectoryTest, WhoReadsSaysHowLongItMayTake) {
+  SegmentDirectory::Segment& segment = Open();
+  const auto until = std::chrono::steady_clock::now() + hours(1);
+  EXPECT_FALSE(directory_->Look(segment, 9000, 10, {.until = until}));
+  EXPECT_EQ(metadata_->last_patience.until, until);
+  std::stop_source stop;
+  directory_->Resolve("new:1", stop.get_token()).IgnoreError();
+  EXPECT_LT(metadata_->last_patience.until, until) << "the control path has a bound of its own";
+  stop.request_stop();
+  EXPECT_TRUE(metadata_->last_patience.stop.stop_requested());
+}
+
 TEST_F(SegmentDirectoryTest, ALookInVainIsNotRepeatedAtOnce) {
   SegmentDirectory::Segment& segment = Open();
   const int fetches = metadata_->fetches;

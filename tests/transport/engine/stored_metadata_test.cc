@@ -101,13 +101,13 @@ TEST_F(StoredMetadataTest, FindsSegmentAndListener) {
   const auto metadata = Make("a");
   store_.values["mooncake/ram/b"] = kDescriptor;
   store_.values["mooncake/rpc_meta/b"] = R"({"ip_or_host_name":"fe80::1","rpc_port":9})";
-  const auto segment = metadata->Fetch("b");
+  const auto segment = metadata->Fetch("b", {});
   ASSERT_TRUE(segment.ok()) << segment.status().message();
   EXPECT_EQ(segment->tcp_data_port, 7);
   const auto listener = metadata->Locate("b");
   ASSERT_TRUE(listener.ok());
   EXPECT_EQ(*listener, (HostPort{.host = "fe80::1", .port = 9}));
-  EXPECT_EQ(metadata->Fetch("c").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(metadata->Fetch("c", {}).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(metadata->Locate("c").status().code(), absl::StatusCode::kNotFound);
 }
 
@@ -141,7 +141,7 @@ TEST_F(StoredMetadataTest, MalformedValuesAreRefusedByKey) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("mooncake/rpc_meta/b")) << text;
   }
   store_.values["mooncake/ram/b"] = "{\"name\":1}";
-  EXPECT_THAT(std::string(metadata->Fetch("b").status().message()),
+  EXPECT_THAT(std::string(metadata->Fetch("b", {}).status().message()),
               HasSubstr("mooncake/ram/b: name"));
 }
 

@@ -33,7 +33,7 @@ class TcpSegmentTest : public testing::Test {
     return JoinHostPort(segment_->listener().host, segment_->listener().port);
   }
   SegmentDescriptor Fetched() {
-    const absl::StatusOr<SegmentDescriptor> found = peer_.Fetch(Address());
+    const absl::StatusOr<SegmentDescriptor> found = peer_.Fetch(Address(), {});
     EXPECT_TRUE(found.ok()) << found.status();
     return found.ok() ? *found : SegmentDescriptor();
   }

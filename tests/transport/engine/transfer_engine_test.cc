@@ -117,6 +117,34 @@ TEST_F(TransferEngineTest, WithoutACacheEachSubmissionReadsItsTargetsAnew) {
   EXPECT_EQ(metadata_->fetches, fetches + 2);
 }
 
+TEST_F(TransferEngineTest, ASubmissionWaitsForMuteTargetsNoLongerThanItsDeadline) {
+  Publish("peer:1", {{kTarget, 1000}});
+  Publish("peer:2", {{kTarget, 1000}});
+  const SegmentHandle known = engine_->OpenSegment("peer:1");
+  const SegmentHandle other = engine_->OpenSegment("peer:2");
+  ASSERT_EQ(SubmitOne(known, kTarget, 10), EngineError::kOk);
+  metadata_->mute = true;
+  metadata_->segments.clear();
+  const int fetches = metadata_->fetches;
+  const int opens = path_->opens;
+  TransferTask task{.source = At(0x5000), .target = known, .target_address = kTarget, .length = 10};
+  std::vector<TransferTask> tasks{task};
+  tasks.push_back(task);  // of an address that is not known
+  tasks.back().target_address = kTarget + 5000;
+  tasks.push_back(task);  // of a target that the data path does not know
+  tasks.back().target = other;
+  const auto before = std::chrono::steady_clock::now();
+  const std::chrono::milliseconds deadline(5);
+  ASSERT_EQ(engine_->Submit(engine_->AllocateBatch(3), tasks, deadline), EngineError::kOk);
+  EXPECT_EQ(metadata_->fetches, fetches + 1);
+  EXPECT_GE(metadata_->last_patience.until, before + deadline);
+  EXPECT_LE(metadata_->last_patience.until, std::chrono::steady_clock::now());
+  EXPECT_EQ(path_->opens, opens) << "nobody else is waited for then";
+  const auto& requests = path_->batches[path_->last].requests;
+  EXPECT_EQ(requests[0].target, requests[1].target) << "what is not there fails by itself";
+  EXPECT_EQ(requests[2].target, 0u) << "fails as a task";
+}
+
 TEST_F(TransferEngineTest, RegistersWithTheDataPathAndLendsToPeers) {
   EXPECT_EQ(engine_->RegisterMemory(At(4096), 100, "cpu:0"), EngineError::kOk);
   EXPECT_EQ(engine_->RegisterMemory(At(4100), 1, "cpu:0"), EngineError::kAddressOverlapped);
