@@ -3,11 +3,13 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace railhop {
 
-BackgroundWorker::BackgroundWorker(std::function<void()> wake) : wake_(std::move(wake)) {
+BackgroundWorker::BackgroundWorker(std::function<void()> wake, size_t threads)
+    : wake_(std::move(wake)), workers_(threads) {
   CPU_ZERO(&cores_);
   cores_known_ = sched_getaffinity(0, sizeof(cores_), &cores_) == 0;
 }
@@ -17,7 +19,9 @@ BackgroundWorker::~BackgroundWorker() {
     std::lock_guard lock(mutex_);
     jobs_.clear();
   }
-  if (thread_.joinable()) thread_.join();
+  for (Worker& worker : workers_) {
+    if (worker.thread.joinable()) worker.thread.join();
+  }
 }
 
 std::shared_ptr<BackgroundWorker::Job> BackgroundWorker::Start(std::function<absl::Status()> work) {
@@ -25,14 +29,16 @@ std::shared_ptr<BackgroundWorker::Job> BackgroundWorker::Start(std::function<abs
   job->work_ = std::move(work);
   std::lock_guard lock(mutex_);
   jobs_.push_back(job);
-  if (running_) return job;
-  if (thread_.joinable()) thread_.join();  // it is past its last look at jobs_
-  running_ = true;
-  thread_ = std::thread([this] { Run(); });
+  const auto idle = std::find_if(workers_.begin(), workers_.end(),
+                                 [](const Worker& worker) { return !worker.running; });
+  if (idle == workers_.end()) return job;
+  if (idle->thread.joinable()) idle->thread.join();  // it is past its last look at jobs_
+  idle->running = true;
+  idle->thread = std::thread([this, idle] { Run(*idle); });
   return job;
 }
 
-void BackgroundWorker::Run() {
+void BackgroundWorker::Run(Worker& self) {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are the application's
@@ -43,7 +49,7 @@ void BackgroundWorker::Run() {
     {
       std::lock_guard lock(mutex_);
       if (jobs_.empty()) {
-        running_ = false;
+        self.running = false;
         return;
       }
       job = std::move(jobs_.front());

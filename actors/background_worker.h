@@ -1,7 +1,8 @@
 // BackgroundWorker: work of the control path that would hold its reactor up - faulting in the 144
-// MiB of a staging lane takes 50 to 150 ms - done beside it, one job after another.
+// MiB of a staging lane takes 50 to 150 ms - done beside it, in the order in which it was asked
+// for: one job after another, or a few at a time.
 //
-// Threads: Start and the destructor on one thread, the owner's. The thread that works lives only
+// Threads: Start and the destructor on one thread, the owner's. The threads that work live only
 // while there are jobs, on the cores that were allowed to whoever made this object (a reactor may
 // be pinned to a core where data flows).
 #pragma once
@@ -14,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -33,9 +35,9 @@ class BackgroundWorker {
     std::atomic<bool> done_{false};
   };
 
-  // `wake` is called on the working thread after each job.
-  explicit BackgroundWorker(std::function<void()> wake);
-  // Waits for the job under way; those that have not begun are never done.
+  // `wake` is called on the working thread after each job. `threads`: so many jobs at a time.
+  explicit BackgroundWorker(std::function<void()> wake, size_t threads = 1);
+  // Waits for the jobs under way; those that have not begun are never done.
   ~BackgroundWorker();
   BackgroundWorker(const BackgroundWorker&) = delete;
   BackgroundWorker& operator=(const BackgroundWorker&) = delete;
@@ -44,15 +46,18 @@ class BackgroundWorker {
   std::shared_ptr<Job> Start(std::function<absl::Status()> work);
 
  private:
-  void Run();
+  struct Worker {
+    std::thread thread;
+    bool running = false;  // under mutex_: it will look at jobs_ again
+  };
+  void Run(Worker& self);
 
   const std::function<void()> wake_;
   cpu_set_t cores_;
   bool cores_known_ = false;
-  std::thread thread_;
   std::mutex mutex_;
   std::deque<std::shared_ptr<Job>> jobs_;  // under mutex_
-  bool running_ = false;                   // under mutex_: the thread will look at jobs_ again
+  std::vector<Worker> workers_;
 };
 
 }  // namespace railhop

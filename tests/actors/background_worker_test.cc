@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -60,6 +61,30 @@ TEST(BackgroundWorkerTest, StartsAgainAfterItRanOutOfWork) {
     while (!second->done()) sched_yield();
     EXPECT_EQ(second->status().message(), "no");
   }
+}
+
+TEST(BackgroundWorkerTest, DoesSoManyJobsAtATime) {
+  std::atomic<int> begun{0}, most{0}, running{0};
+  Flag all, done;
+  {
+    std::atomic<int> ended{0};
+    BackgroundWorker worker(
+        [&] {
+          if (++ended == 6) done.Set();
+        },
+        3);
+    for (int i = 0; i < 6; ++i) {
+      worker.Start([&] {
+        most = std::max(most.load(), ++running);
+        if (++begun == 3) all.Set();
+        EXPECT_TRUE(all.Wait()) << "three are under way at once";
+        --running;
+        return absl::OkStatus();
+      });
+    }
+    ASSERT_TRUE(done.Wait());
+  }
+  EXPECT_EQ(most, 3);
 }
 
 TEST(BackgroundWorkerTest, EndsAfterTheJobUnderWayAndDropsTheRest) {
