@@ -265,7 +265,9 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   if (!Fail(nics.status(), error)) return nullptr;
   auto rank = MakeRank(
       std::move(config), std::move(staging),
-      [directory](const std::string& target) { return directory->Resolve(target); },
+      [directory](const std::string& target, std::stop_token stop) {
+        return directory->Resolve(target, std::move(stop));
+      },
       *std::move(nics), error);
   if (rank == nullptr) return nullptr;
   auto engine = std::make_unique<TransferEngine>(std::move(rank), std::move(directory),

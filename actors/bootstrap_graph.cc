@@ -93,12 +93,12 @@ absl::StatusOr<std::unique_ptr<Nic>> MakeNic(const NicConfig& nic, const RankSta
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ActorGraph>> ActorGraph::Build(
-    RankConfig config, const ResolvedLayout& layout, RankStaging staging,
-    EndpointActor::Resolve resolve, std::vector<std::unique_ptr<Nic>> nics) {
+    RankConfig config, const ResolvedLayout& layout, RankStaging staging, ReadTarget read,
+    std::vector<std::unique_ptr<Nic>> nics) {
   std::unique_ptr<ActorGraph> graph(new ActorGraph(std::move(config), std::move(staging)));
   if (absl::Status made = graph->MakeNics(std::move(nics)); !made.ok()) return made;
   graph->JoinGroup();
-  graph->AddActors(layout, std::move(resolve));
+  graph->AddActors(layout, std::move(read));
   graph->ConnectDataActors();
   graph->ConnectControlActors();
   if (graph->peer_ != nullptr) graph->ConnectPeer();
@@ -147,7 +147,7 @@ Reactor& ActorGraph::ReactorOf(const ResolvedLayout& layout, ActorKind kind) con
 }
 
 // In the order in which they stop: docs/actors.md, "Stop".
-void ActorGraph::AddActors(const ResolvedLayout& layout, EndpointActor::Resolve resolve) {
+void ActorGraph::AddActors(const ResolvedLayout& layout, ReadTarget read) {
   for (const ReactorConfig& reactor : layout.reactors) {
     reactors_.push_back(system_.AddReactor(ToReactorOptions(reactor)));
   }
@@ -198,11 +198,9 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, EndpointActor::Resolve 
   }
   relay_post_ = &system_.AddActor<RelayPostActor>(on(ActorKind::kRelayPost), "relay_post", post);
   cq_poll_ = &system_.AddActor<CqPollActor>(on(ActorKind::kCqPoll), "cq_poll", poll);
-  endpoint_ = &system_.AddActor<EndpointActor>(on(ActorKind::kEndpoint), "endpoint",
-                                               EndpointActor::Options{.resolve = std::move(resolve),
-                                                                      .nics = nic_pointers_,
-                                                                      .rails = rails_,
-                                                                      .rail_map = pxn.rail_map});
+  endpoint_ = &system_.AddActor<EndpointActor>(
+      on(ActorKind::kEndpoint), "endpoint", std::make_unique<ResolverPool>(std::move(read)),
+      EndpointActor::Options{.nics = nic_pointers_, .rails = rails_, .rail_map = pxn.rail_map});
   watchdog_ =
       &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog", kDeadlineSlots);
   const bool on_one = std::all_of(layout.reactor_of.begin(),

@@ -19,6 +19,7 @@
 #include "actors/peer_actor.h"
 #include "actors/relay_post_actor.h"
 #include "actors/request_table.h"
+#include "actors/resolver_pool.h"
 #include "actors/submit_actor.h"
 #include "actors/watchdog_actor.h"
 #include "runtime/actor_system.h"
@@ -30,12 +31,11 @@ namespace railhop {
 class ActorGraph {
  public:
   // An error is one that keeps the rank from running at all. What only switches PXN off is in
-  // config().pxn.off_reason afterwards. `resolve` reads the metadata of targets:
-  // EndpointActor::Options. `nics`: one for each of config.nics, to be used in its place; none:
-  // they are made as the config says.
+  // config().pxn.off_reason afterwards. `read`: resolver_pool.h. `nics`: one for each of
+  // config.nics, to be used in its place; none: they are made as the config says.
   static absl::StatusOr<std::unique_ptr<ActorGraph>> Build(
-      RankConfig config, const ResolvedLayout& layout, RankStaging staging,
-      EndpointActor::Resolve resolve, std::vector<std::unique_ptr<Nic>> nics = {});
+      RankConfig config, const ResolvedLayout& layout, RankStaging staging, ReadTarget read,
+      std::vector<std::unique_ptr<Nic>> nics = {});
 
   const RankConfig& config() const { return config_; }
   const std::vector<Nic*>& nics() const { return nic_pointers_; }
@@ -64,7 +64,7 @@ class ActorGraph {
 
   absl::Status MakeNics(std::vector<std::unique_ptr<Nic>> ready);
   void JoinGroup();
-  void AddActors(const ResolvedLayout& layout, EndpointActor::Resolve resolve);
+  void AddActors(const ResolvedLayout& layout, ReadTarget read);
   void EnableTracing();
   void ConnectDataActors();
   void ConnectControlActors();

@@ -54,8 +54,9 @@ bool EndpointActor::Target::AllConnected() const {
   return std::find(connected.begin(), connected.end(), false) == connected.end();
 }
 
-EndpointActor::EndpointActor(std::string name, Options options)
-    : Actor(std::move(name)), options_(std::move(options)) {
+EndpointActor::EndpointActor(std::string name, std::unique_ptr<TargetResolver> resolver,
+                             Options options)
+    : Actor(std::move(name)), options_(std::move(options)), resolver_(std::move(resolver)) {
   assert(options_.nics.size() == options_.rails.size());
   AddPoller(this);
 }
@@ -69,7 +70,7 @@ absl::StatusOr<uint32_t> EndpointActor::Open(const std::string& target) {
   std::unique_lock lock(mutex_);
   if (closed_) return StoppingError(target);
   opens_.push_back(request);
-  has_opens_.store(true, std::memory_order_release);
+  has_mail_.store(true, std::memory_order_release);
   lock.unlock();
   // The message only wakes the reactor. If its lane is full, it is awake.
   Post({.kind = ControlMessage::kFirstUserKind});
@@ -78,29 +79,23 @@ absl::StatusOr<uint32_t> EndpointActor::Open(const std::string& target) {
     return request->answer;
   }
   return absl::DeadlineExceededError(fmt::format(
-      "target {} was not opened within {} ms: the control thread of this rank is not running, or "
-      "waits for the metadata; check that the rank is started and that its core is not overloaded",
+      "target {} was not opened within {} ms: its metadata is still being read, or the control "
+      "thread of this rank is not running; check that the target answers, that the rank is started "
+      "and that its core is not overloaded",
       target, options_.open_timeout.count()));
 }
 
 // --- Messages
 
 bool EndpointActor::OnResolve(const ResolveTarget& message) {
-  const absl::StatusOr<Target*> found =
-      Look(std::string(message.session, message.length), kFirstRetry);
-  if (found.ok()) {
-    relay_.Send(TargetReady{.route = &(*found)->route(), .token = message.token});
-    return true;
+  const std::string name(message.session, message.length);
+  const Target* const known = Find(name);
+  const bool fresh = known != nullptr && reactor().now() - known->looked_at < ToCycles(kFirstRetry);
+  if (fresh || stopping_ || !ValidateName(name).ok()) {
+    AnswerRelay(name, message.token);
+  } else {
+    Read(name).tokens.push_back(message.token);
   }
-  TargetFailed failed{
-      .target = kMaxTargets, .token = message.token, .error = TransferError::kUnknownTarget};
-  const auto known = index_of_.find(std::string(message.session, message.length));
-  if (known != index_of_.end()) {
-    failed.target = known->second;
-    failed.error = targets_[known->second]->failed;
-    failed.version = targets_[known->second]->route().version;
-  }
-  relay_.Send(failed);
   return true;
 }
 
@@ -127,23 +122,28 @@ bool EndpointActor::OnEndpointError(const EndpointError& message) {
 
 void EndpointActor::OnStop() {
   stopping_ = true;
+  resolver_->Abandon();
   std::lock_guard lock(mutex_);
   closed_ = true;
   for (const auto& [request, answer] : answers_) opens_.push_back(request);
   answers_.clear();
+  for (const auto& [name, reading] : readings_) {
+    opens_.insert(opens_.end(), reading.opens.begin(), reading.opens.end());
+    opens_.insert(opens_.end(), reading.later.begin(), reading.later.end());
+  }
+  readings_.clear();
   for (const auto& request : opens_) {
     request->answer = StoppingError(request->target);
     request->answered = true;
   }
   opens_.clear();
-  has_opens_.store(false, std::memory_order_relaxed);
   answered_.notify_all();
 }
 
 // --- Passes
 
 size_t EndpointActor::Poll(uint64_t now) {
-  size_t work = submit_.Flush() + relay_.Flush() + TakeOpens();
+  size_t work = submit_.Flush() + relay_.Flush() + TakeMail();
   if (now >= next_due_) {
     next_due_ = kNever;
     for (const auto& target : targets_) {
@@ -151,7 +151,7 @@ size_t EndpointActor::Poll(uint64_t now) {
         target->retry_at = kNever;
         // One that is down, and that the application does not know, waits until it is asked for.
         const bool wanted = target->opened || target->failed == TransferError::kNone;
-        if (wanted && !stopping_) (void)Mend(*target);
+        if (wanted && !stopping_) Read(target->route().name);
         ++work;
       }
       next_due_ = std::min(next_due_, target->retry_at);
@@ -175,26 +175,25 @@ uint64_t EndpointActor::NextPoll(uint64_t now) {
   return next_due_;
 }
 
-size_t EndpointActor::TakeOpens() {
-  if (!has_opens_.load(std::memory_order_acquire)) return 0;
-  std::deque<std::shared_ptr<OpenRequest>> opens;
+size_t EndpointActor::TakeMail() {
+  if (!has_mail_.load(std::memory_order_acquire)) return 0;
+  std::vector<std::shared_ptr<OpenRequest>> opens;
+  std::vector<Answered> reads;
   {
     std::lock_guard lock(mutex_);
     opens.swap(opens_);
-    has_opens_.store(false, std::memory_order_relaxed);
+    reads.swap(reads_);
+    has_mail_.store(false, std::memory_order_relaxed);
   }
-  for (const auto& request : opens) {
-    // An application opens a target again when it knows that there is news.
-    const absl::StatusOr<Target*> found = Look(request->target, std::chrono::milliseconds(0));
-    const auto known = index_of_.find(request->target);
-    if (known != index_of_.end()) targets_[known->second]->opened = true;
-    if (found.ok()) {
-      answers_.emplace_back(request, (*found)->route().index);
-    } else {
-      answers_.emplace_back(request, found.status());
-    }
+  for (auto& request : opens) {
+    const auto under_way = readings_.find(request->target);
+    if (under_way != readings_.end()) under_way->second.later.push_back(std::move(request));
   }
-  return opens.size();
+  for (auto& request : opens) {
+    if (request != nullptr) Read(request->target).opens.push_back(std::move(request));
+  }
+  for (Answered& answered : reads) OnAnswer(std::move(answered));
+  return opens.size() + reads.size();
 }
 
 void EndpointActor::Answer() {
@@ -210,32 +209,81 @@ void EndpointActor::Answer() {
 
 // --- Targets
 
-absl::StatusOr<EndpointActor::Target*> EndpointActor::Look(const std::string& name,
-                                                           std::chrono::milliseconds max_age) {
-  if (absl::Status status = ValidateName(name); !status.ok()) return status;
+EndpointActor::Target* EndpointActor::Find(const std::string& name) const {
   const auto known = index_of_.find(name);
-  if (known == index_of_.end()) return Add(name);
-  Target& target = *targets_[known->second];
-  absl::Status status;
-  if (reactor().now() - target.looked_at >= ToCycles(max_age)) status = Mend(target);
-  // What was connected before stays good, even if the metadata cannot be read just now.
-  if (target.failed == TransferError::kNone) return &target;
-  if (!status.ok()) return status;
-  return absl::UnavailableError(fmt::format("target {} is down ({}); try again in a moment", name,
-                                            TransferErrorName(target.failed)));
+  return known == index_of_.end() ? nullptr : targets_[known->second].get();
 }
 
-absl::StatusOr<EndpointActor::Target*> EndpointActor::Add(const std::string& name) {
-  if (stopping_) return StoppingError(name);
+EndpointActor::Reading& EndpointActor::Read(const std::string& name) {
+  const auto [reading, begins] = readings_.try_emplace(name);
+  if (!begins) return reading->second;
+  resolver_->Resolve(name, [this, name](absl::StatusOr<TargetInfo> info) {
+    {
+      std::lock_guard lock(mutex_);
+      reads_.push_back({name, std::move(info)});
+      has_mail_.store(true, std::memory_order_release);
+    }
+    Post({.kind = ControlMessage::kFirstUserKind});  // wakes, as in Open
+  });
+  return reading->second;
+}
+
+void EndpointActor::OnAnswer(Answered answered) {
+  auto [name, info] = std::move(answered);
+  const auto found = readings_.extract(name);
+  if (found.empty()) return;  // stopped meanwhile
+  Reading reading = std::move(found.mapped());
+  Target* target = Find(name);
+  absl::Status status = info.status();
+  if (target != nullptr) {
+    status = Mend(*target, std::move(info));
+  } else if (status.ok()) {
+    status = Add(name, *std::move(info));
+    target = Find(name);
+  }
+  // An application opens a target again when it knows that there is news, and gets what was read
+  // after that. A target that did not answer before is not asked once more for it.
+  if (status.ok() && !reading.later.empty()) {
+    Read(name).opens = std::move(reading.later);
+  } else {
+    reading.opens.insert(reading.opens.end(), reading.later.begin(), reading.later.end());
+  }
+  if (target != nullptr && !reading.opens.empty()) target->opened = true;
+  // What was connected before stays good, even if the metadata cannot be read just now.
+  const bool usable = target != nullptr && target->failed == TransferError::kNone;
+  for (const auto& request : reading.opens) {
+    if (usable) {
+      answers_.emplace_back(request, target->route().index);
+    } else {
+      answers_.emplace_back(request, status);
+    }
+  }
+  for (const uint32_t token : reading.tokens) AnswerRelay(name, token);
+}
+
+void EndpointActor::AnswerRelay(const std::string& name, uint32_t token) {
+  const Target* const target = Find(name);
+  if (target == nullptr) {
+    relay_.Send(TargetFailed{
+        .target = kMaxTargets, .token = token, .error = TransferError::kUnknownTarget});
+  } else if (target->failed == TransferError::kNone) {
+    relay_.Send(TargetReady{.route = &target->route(), .token = token});
+  } else {
+    relay_.Send(TargetFailed{.target = target->route().index,
+                             .token = token,
+                             .error = target->failed,
+                             .version = target->route().version});
+  }
+}
+
+absl::Status EndpointActor::Add(const std::string& name, TargetInfo info) {
   if (targets_.size() == kMaxTargets) {
     return absl::ResourceExhaustedError(fmt::format(
         "target {} is not opened: this rank knows {} targets already, which is the limit for its "
         "life; spread the targets over more ranks",
         name, kMaxTargets));
   }
-  absl::StatusOr<TargetInfo> info = options_.resolve(name);
-  if (!info.ok()) return info.status();
-  info->name = name;
+  info.name = name;
   auto target = std::make_unique<Target>();
   target->looked_at = reactor().now();
   target->connected.assign(options_.nics.size(), false);
@@ -243,18 +291,16 @@ absl::StatusOr<EndpointActor::Target*> EndpointActor::Add(const std::string& nam
   const auto index = static_cast<uint32_t>(targets_.size());
   targets_.push_back(std::move(target));
   index_of_.emplace(name, index);
-  if (absl::Status status = Connect(*targets_.back(), *std::move(info)); !status.ok()) {
+  absl::Status status = Connect(*targets_.back(), std::move(info));
+  if (!status.ok()) {
     index_of_.erase(name);
     targets_.pop_back();
-    return status;
   }
-  return targets_.back().get();
+  return status;
 }
 
-absl::Status EndpointActor::Mend(Target& target) {
-  if (stopping_) return StoppingError(target.route().name);
+absl::Status EndpointActor::Mend(Target& target, absl::StatusOr<TargetInfo> info) {
   target.looked_at = reactor().now();
-  absl::StatusOr<TargetInfo> info = options_.resolve(target.route().name);
   absl::Status status = info.status();
   if (status.ok()) status = Connect(target, *std::move(info));
   if (status.ok()) {

@@ -1,9 +1,10 @@
 // EndpointActor: turns the name of a target into a TargetRoute, connects this rank's NICs to it,
 // and connects anew what broke.
 //
-// Lives on the control reactor, where it may block for the milliseconds that a look-up and a
-// handshake take; Open is for every other thread. Owns all routes, until it is destroyed: the data
-// actors hold plain pointers. Every new version of a route goes to SubmitActor and RelayPostActor.
+// Lives on the control reactor and never waits for a peer there: its resolver reads the metadata of
+// targets beside it, each name once at a time, and the answers come back with the next pass. Open
+// is for every other thread. Owns all routes, until it is destroyed: the data actors hold plain
+// pointers. Every new version of a route goes to SubmitActor and RelayPostActor.
 //
 // A target is tried again after 10 ms, then after twice the time before, up to 1 s. As long as
 // another NIC is still connected it stays usable meanwhile; else TargetFailed says that it is not.
@@ -15,8 +16,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,6 +27,7 @@
 #include "actors/messages.h"
 #include "actors/ordered_ports.h"
 #include "actors/route_builder.h"
+#include "actors/target_resolver.h"
 #include "actors/target_route.h"
 #include "runtime/actor.h"
 #include "runtime/edge.h"
@@ -36,10 +36,7 @@ namespace railhop {
 
 class EndpointActor : public Actor, public Poller {
  public:
-  // The metadata of a target. NotFound or Unavailable: it is not there (any more).
-  using Resolve = std::function<absl::StatusOr<TargetInfo>(const std::string& name)>;
   struct Options {
-    Resolve resolve;
     std::vector<Nic*> nics;          // they outlive the actor
     std::vector<std::string> rails;  // of the NICs, by position
     RailMap rail_map;
@@ -48,7 +45,7 @@ class EndpointActor : public Actor, public Poller {
   static constexpr std::chrono::milliseconds kFirstRetry{10};
   static constexpr std::chrono::milliseconds kLastRetry{1000};
 
-  EndpointActor(std::string name, Options options);
+  EndpointActor(std::string name, std::unique_ptr<TargetResolver> resolver, Options options);
 
   // Any thread but the reactor's, while the system runs: the index of the target, connected. The
   // same name gives the same index. Ends with an error when the rank stops.
@@ -71,6 +68,16 @@ class EndpointActor : public Actor, public Poller {
     std::string target;
     bool answered = false;                // under mutex_
     absl::StatusOr<uint32_t> answer{0u};  // under mutex_
+  };
+  // Metadata that is being read, and who waits for it.
+  struct Reading {
+    std::vector<std::shared_ptr<OpenRequest>> opens;  // asked before it began
+    std::vector<std::shared_ptr<OpenRequest>> later;  // asked since: their news may be newer
+    std::vector<uint32_t> tokens;                     // of the relay's pieces
+  };
+  struct Answered {
+    std::string name;
+    absl::StatusOr<TargetInfo> info;
   };
   struct Target {
     TargetInfo info;                                         // what the newest route was made from
@@ -95,11 +102,14 @@ class EndpointActor : public Actor, public Poller {
     const Target* target;
     uint64_t close_at;  // cycles
   };
-  // Finds the target, or makes it: connected, as its metadata was at most `max_age` ago.
-  absl::StatusOr<Target*> Look(const std::string& name, std::chrono::milliseconds max_age);
-  absl::StatusOr<Target*> Add(const std::string& name);
-  // Reads the metadata anew and connects what is not connected.
-  absl::Status Mend(Target& target);
+  Target* Find(const std::string& name) const;
+  // Has the metadata read, unless it is being read already.
+  Reading& Read(const std::string& name);
+  void OnAnswer(Answered answered);
+  void AnswerRelay(const std::string& name, uint32_t token);
+  absl::Status Add(const std::string& name, TargetInfo info);
+  // Connects what is not connected, by metadata that was read anew.
+  absl::Status Mend(Target& target, absl::StatusOr<TargetInfo> info);
   absl::Status Connect(Target& target, TargetInfo info);
   void Disconnect(Target& target);
   void Close(uint32_t nic, EndpointId endpoint, const Target& target);
@@ -107,12 +117,13 @@ class EndpointActor : public Actor, public Poller {
   void Retry(Target& target);
   void Warn(const Target& target, const std::string& what) const;
 
-  size_t TakeOpens();
+  size_t TakeMail();
   void Answer();
 
   const Options options_;
   std::vector<std::unique_ptr<Target>> targets_;  // by index
   std::map<std::string, uint32_t> index_of_;
+  std::map<std::string, Reading> readings_;
   std::vector<Retired> retired_;
   uint64_t next_due_ = kNever;  // no retry_at and no close_at is earlier
   bool stopping_ = false;
@@ -125,9 +136,11 @@ class EndpointActor : public Actor, public Poller {
 
   std::mutex mutex_;
   std::condition_variable answered_;
-  std::deque<std::shared_ptr<OpenRequest>> opens_;  // under mutex_
-  bool closed_ = false;                             // under mutex_
-  std::atomic<bool> has_opens_{false};              // opens_ is not empty
+  std::vector<std::shared_ptr<OpenRequest>> opens_;  // under mutex_
+  std::vector<Answered> reads_;                      // under mutex_
+  bool closed_ = false;                              // under mutex_
+  std::atomic<bool> has_mail_{false};                // one of the two is not empty
+  const std::unique_ptr<TargetResolver> resolver_;   // last: its answers use the others
 };
 
 }  // namespace railhop

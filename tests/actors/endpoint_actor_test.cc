@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <map>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "actors/resolver_pool.h"
 #include "runtime/actor_system.h"
 #include "runtime/cycle_clock.h"
 #include "runtime/log.h"
@@ -89,6 +92,34 @@ TargetInfo Info(const std::string& name, const std::string& connection) {
           .connection = connection};
 }
 
+// Answers at once as the directory has it; of a target that is mute, when the test lets it.
+class PlayedResolver final : public TargetResolver {
+ public:
+  void Resolve(const std::string& name, Answer answer) override {
+    ++lookups;
+    if (mute.contains(name)) {
+      EXPECT_TRUE(waiting.emplace(name, std::move(answer)).second) << "one at a time";
+    } else {
+      answer(Read(name));
+    }
+  }
+  void Abandon() override { abandoned = true; }
+  void LetAnswer(const std::string& name) { waiting.extract(name).mapped()(Read(name)); }
+
+  std::map<std::string, TargetInfo> directory;
+  std::set<std::string> mute;
+  std::map<std::string, Answer> waiting;
+  int lookups = 0;
+  bool abandoned = false;
+
+ private:
+  absl::StatusOr<TargetInfo> Read(const std::string& name) const {
+    const auto found = directory.find(name);
+    if (found == directory.end()) return absl::NotFoundError("no segment " + name);
+    return found->second;
+  }
+};
+
 class EndpointActorTest : public testing::Test {
  protected:
   EndpointActorTest()
@@ -97,7 +128,8 @@ class EndpointActorTest : public testing::Test {
         control_(*system_.AddReactor({.name = "control", .idle = IdlePolicy::kEvent})),
         submit_(system_.AddActor<DataActor>(data_, "submit")),
         relay_(system_.AddActor<DataActor>(data_, "relay")),
-        endpoint_(system_.AddActor<EndpointActor>(control_, "endpoint", MakeOptions())) {
+        endpoint_(system_.AddActor<EndpointActor>(
+            control_, "endpoint", std::unique_ptr<TargetResolver>(resolver_), MakeOptions())) {
     system_.Connect<&EndpointActor::OnResolve>(relay_, relay_.resolve, endpoint_);
     system_.Connect<&EndpointActor::OnEndpointError>(relay_, relay_.error, endpoint_);
     const EdgeOptions small = OrderedPorts<TargetReady, TargetFailed>::kEdge;
@@ -116,13 +148,7 @@ class EndpointActorTest : public testing::Test {
   ~EndpointActorTest() override { SetLogSink(previous_sink_); }
 
   EndpointActor::Options MakeOptions() {
-    return {.resolve = [this](const std::string& name) -> absl::StatusOr<TargetInfo> {
-              ++lookups_;
-              const auto found = directory_.find(name);
-              if (found == directory_.end()) return absl::NotFoundError("no segment " + name);
-              return found->second;
-            },
-            .nics = {&nics_[0], &nics_[1]},
+    return {.nics = {&nics_[0], &nics_[1]},
             .rails = {"rail0", "rail1"},
             .rail_map = {{"nic0", "rail0"}, {"nic1", "rail1"}}};
   }
@@ -139,16 +165,14 @@ class EndpointActorTest : public testing::Test {
   }
   // Open blocks until the actor has answered, so it runs on a thread of its own while this one
   // drives the reactors.
-  absl::StatusOr<uint32_t> Open(const std::string& name) {
-    absl::StatusOr<uint32_t> answer = absl::UnknownError("none");
-    std::atomic<bool> done{false};
-    std::thread caller([&] {
-      answer = endpoint_.Open(name);
-      done = true;
-    });
-    while (!done) Pass(1);
-    caller.join();
-    return answer;
+  absl::StatusOr<uint32_t> Open(const std::string& name) { return Finish(BeginOpen(name)); }
+  using Opening = std::future<absl::StatusOr<uint32_t>>;
+  Opening BeginOpen(const std::string& name) {
+    return std::async(std::launch::async, [this, name] { return endpoint_.Open(name); });
+  }
+  absl::StatusOr<uint32_t> Finish(Opening opening) {
+    while (opening.wait_for(milliseconds(0)) != std::future_status::ready) Pass(1);
+    return opening.get();
   }
   void Resolve(const char* name, uint32_t token) {
     relay_.resolve.Send({name, static_cast<uint32_t>(std::string(name).size()), token});
@@ -162,8 +186,9 @@ class EndpointActorTest : public testing::Test {
 
   uint64_t now_ = 1'000'000'000;
   FakeNic nics_[2] = {FakeNic("nic0"), FakeNic("nic1")};
-  std::map<std::string, TargetInfo> directory_;
-  int lookups_ = 0;
+  PlayedResolver* const resolver_ = new PlayedResolver;  // the actor's
+  std::map<std::string, TargetInfo>& directory_ = resolver_->directory;
+  int& lookups_ = resolver_->lookups;
   std::vector<std::string> warnings_;
   LogSink previous_sink_;
   ActorSystem system_;
@@ -505,6 +530,99 @@ TEST_F(EndpointActorTest, AStoppedActorAnswersAtOnce) {
   EXPECT_EQ(nics_[0].attempts, attempts);
 }
 
+// --- A peer that does not answer
+
+TEST_F(EndpointActorTest, WhileOneTargetIsMuteOthersAreOpenedAndMended) {
+  directory_["healthy"] = Info("healthy", "x");
+  ASSERT_EQ(*Open("healthy"), 0u);
+  directory_["mute"] = Info("mute", "y");
+  resolver_->mute = {"mute"};
+  Opening opening = BeginOpen("mute");
+  while (resolver_->waiting.empty()) Pass(1);
+
+  directory_["new"] = Info("new", "z");
+  EXPECT_EQ(*Open("new"), 1u);
+  Break(0, FabricStatus::kTransport);
+  Advance(milliseconds(11));
+  EXPECT_EQ(Route().index, 0u);
+  EXPECT_EQ(Route().version, 2u);
+  Resolve("new", 5);
+  EXPECT_EQ(relay_.ready.back().token, 5u);
+
+  resolver_->LetAnswer("mute");
+  EXPECT_EQ(*Finish(std::move(opening)), 2u);
+}
+
+TEST_F(EndpointActorTest, AMuteTargetIsAskedOnceUntilItAnswers) {
+  directory_["a"] = Info("a", "x");
+  ASSERT_TRUE(Open("a").ok());
+  Pass();
+  resolver_->mute = {"a"};
+  Break(1, FabricStatus::kTransport);
+  Advance(milliseconds(11));
+  ASSERT_THAT(resolver_->waiting, SizeIs(1));
+  const int lookups = lookups_;
+  Break(0, FabricStatus::kTransport);  // another reason to ask, and a piece that does
+  Resolve("a", 7);
+  for (int i = 0; i < 20; ++i) Advance(milliseconds(1000));
+  EXPECT_EQ(lookups_, lookups);
+  EXPECT_THAT(submit_.ready, SizeIs(1));
+  EXPECT_NE(relay_.ready.back().token, 7u);
+
+  resolver_->LetAnswer("a");
+  Pass();
+  EXPECT_EQ(Route().version, 2u);
+  EXPECT_THAT(nics_[0].open, SizeIs(1));
+  EXPECT_THAT(nics_[1].open, SizeIs(1));
+  EXPECT_EQ(relay_.ready.back().token, 7u);
+  EXPECT_EQ(endpoint_.NextPoll(now_), Poller::kNever);
+}
+
+TEST_F(EndpointActorTest, WhoOpensWhileATargetIsReadGetsWhatIsReadAfterThat) {
+  directory_["a"] = Info("a", "x");
+  resolver_->mute = {"a"};
+  Opening first = BeginOpen("a");
+  while (resolver_->waiting.empty()) Pass(1);
+  Opening second = BeginOpen("a");
+  // Nothing that the actor does shows that it has taken the second one: it has, after this one.
+  ASSERT_FALSE(Open("marker").ok());
+  resolver_->LetAnswer("a");
+  EXPECT_EQ(*Finish(std::move(first)), 0u);
+  Pass();
+  ASSERT_THAT(resolver_->waiting, SizeIs(1)) << "it may know of news";
+  directory_["a"].buffers.push_back({0x8000, 0x1000, 9, {}});
+  resolver_->LetAnswer("a");
+  EXPECT_EQ(*Finish(std::move(second)), 0u);
+  EXPECT_THAT(Route().buffers, SizeIs(2));
+}
+
+TEST_F(EndpointActorTest, WhatATargetThatDoesNotAnswerMetIsToldToAllWhoWait) {
+  resolver_->mute = {"a"};
+  Opening first = BeginOpen("a");
+  while (resolver_->waiting.empty()) Pass(1);
+  Opening second = BeginOpen("a");
+  ASSERT_FALSE(Open("marker").ok());
+  resolver_->LetAnswer("a");
+  EXPECT_TRUE(absl::IsNotFound(Finish(std::move(first)).status()));
+  EXPECT_TRUE(absl::IsNotFound(Finish(std::move(second)).status()));
+  EXPECT_THAT(resolver_->waiting, IsEmpty());
+}
+
+TEST_F(EndpointActorTest, AStopWaitsForNoTarget) {
+  resolver_->mute = {"a"};
+  Opening opening = BeginOpen("a");
+  while (resolver_->waiting.empty()) Pass(1);
+  endpoint_.Post({.kind = ControlMessage::kStop});
+  Pass();
+  EXPECT_TRUE(endpoint_.stopped());
+  EXPECT_TRUE(resolver_->abandoned);
+  EXPECT_TRUE(absl::IsCancelled(opening.get().status()));
+  directory_["a"] = Info("a", "x");
+  resolver_->LetAnswer("a");
+  Pass();
+  EXPECT_EQ(nics_[0].attempts, 0) << "nothing is connected any more";
+}
+
 TEST(EndpointActorThreadTest, OpensFromManyThreadsWhileTheReactorParks) {
   FakeNic nic("nic0");
   ActorSystem system;
@@ -514,13 +632,11 @@ TEST(EndpointActorThreadTest, OpensFromManyThreadsWhileTheReactorParks) {
   auto& relay = system.AddActor<DataActor>(data, "relay");
   auto& endpoint = system.AddActor<EndpointActor>(
       control, "endpoint",
-      EndpointActor::Options{.resolve = [](const std::string& name) -> absl::StatusOr<TargetInfo> {
-                               return Info(name, "x");
-                             },
-                             .nics = {&nic},
-                             .rails = {"nic0"},
-                             .rail_map = {},
-                             .open_timeout = milliseconds(30000)});
+      std::make_unique<ResolverPool>([](const std::string& name, const std::stop_token&) {
+        return absl::StatusOr<TargetInfo>(Info(name, "x"));
+      }),
+      EndpointActor::Options{
+          .nics = {&nic}, .rails = {"nic0"}, .rail_map = {}, .open_timeout = milliseconds(30000)});
   const EdgeOptions small = OrderedPorts<TargetReady, TargetFailed>::kEdge;
   system.Connect<&DataActor::OnReady>(endpoint, endpoint.ready_to_submit, submit, small);
   system.Connect<&DataActor::OnReady>(endpoint, endpoint.ready_to_relay, relay, small);

@@ -6,13 +6,18 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "actors/bootstrap.h"
 #include "tests/support/wait_until.h"
+#include "tests/transport/engine/handshake_support.h"
+#include "transport/engine/segment_descriptor.h"
 
 namespace railhop {
 namespace {
@@ -253,6 +258,11 @@ class TargetProcess {
   }
   ~TargetProcess() { Kill(); }
   void Signal(int signal) const { kill(pid_, signal); }
+  // Returns once none of its threads runs any more.
+  void Stop() const {
+    Signal(SIGSTOP);
+    EXPECT_EQ(waitpid(pid_, nullptr, WUNTRACED), pid_);
+  }
   void Kill() {
     if (pid_ < 0) return;
     kill(pid_, SIGKILL);
@@ -317,6 +327,94 @@ TEST(EngineTest, AStoppedTargetIsATimeoutUntilItIsGone) {
   EXPECT_EQ(status.state, TransferState::kFailed);
   EXPECT_EQ(engine->FreeBatch(batch), EngineError::kOk);
   EXPECT_EQ(engine->UnregisterMemory(here.bytes.data()), EngineError::kOk);
+}
+
+// Whether this host has a connection to that port of its own that has been accepted.
+bool IsConnectedTo(const std::string& name) {
+  const auto port = static_cast<unsigned>(std::stoul(name.substr(name.rfind(':') + 1)));
+  constexpr unsigned kEstablished = 1;
+  std::ifstream table("/proc/net/tcp");
+  std::string line;
+  while (std::getline(table, line)) {
+    unsigned remote = 0;
+    unsigned state = 0;
+    const int read = sscanf(line.c_str(), "%*s %*8x:%*x %*8x:%x %x", &remote, &state);
+    if (read == 2 && remote == port && state == kEstablished) return true;
+  }
+  return false;
+}
+
+// Far beyond what is needed, and less than what a peer that is waited for by mistake could take.
+constexpr milliseconds kHang{40'000};
+
+TEST(EngineTest, AStoppedTargetHoldsUpNeitherOthersNorDeadlines) {
+  TargetProcess mute(kMiB);
+  TargetProcess alive(kMiB);
+  Memory here(kMiB, 3);
+  const auto engine = MakeEngine();
+  ASSERT_EQ(engine->RegisterMemory(here.bytes.data(), kMiB, "*"), EngineError::kOk);
+  const SegmentHandle first = engine->OpenSegment(mute.name);
+  const TransferTask task{Opcode::kWrite, here.bytes.data(), first, mute.address, 100};
+  EXPECT_EQ(Move(*engine, {task}), TransferState::kCompleted);
+
+  // The data connection breaks at the deadline, so that the metadata is read anew.
+  mute.Stop();
+  const auto times_out = [&] {
+    const BatchHandle batch = engine->AllocateBatch(1);
+    EXPECT_EQ(engine->Submit(batch, {&task, 1}, milliseconds(200)), EngineError::kOk);
+    EXPECT_TRUE(engine->Wait(batch, kHang)) << "the deadline is not kept";
+    TransferStatus status;
+    engine->BatchStatus(batch, &status);
+    EXPECT_TRUE(status.state == TransferState::kTimeout || status.state == TransferState::kFailed);
+  };
+  times_out();
+  ASSERT_TRUE(WaitUntil([&] { return IsConnectedTo(mute.name); })) << "it is not asked";
+
+  const SegmentHandle second = engine->OpenSegment(alive.name);
+  EXPECT_EQ(Move(*engine, {{Opcode::kWrite, here.bytes.data(), second, alive.address, kMiB}}),
+            TransferState::kCompleted);
+  times_out();
+  mute.Kill();  // else the engine's end gives what was sent to it time to land
+}
+
+TEST(EngineTest, AnEngineEndsWhileAPeerIsBeingAsked) {
+  Memory here(kMiB, 3);
+  std::atomic<bool> mute{false};
+  Flag asked;
+  Flag over;
+  std::string name;
+  const ServerThread peer({.on_metadata = [&](std::string_view) -> std::string {
+    if (mute) {
+      asked.Set();
+      EXPECT_TRUE(over.Wait());
+    }
+    SegmentDescriptor descriptor;
+    descriptor.name = name;
+    descriptor.tcp_data_port = 1;  // where nobody listens: the peer is looked for again
+    descriptor.buffers.push_back(
+        {.name = name, .address = here.address(), .length = kMiB, .rkeys = {}, .lkeys = {}});
+    return descriptor.Encode();
+  }});
+  auto engine = MakeEngine();
+  ASSERT_EQ(engine->RegisterMemory(here.bytes.data(), kMiB, "*"), EngineError::kOk);
+  name = "127.0.0.1:" + std::to_string(peer.port());
+  const SegmentHandle target = engine->OpenSegment(name);
+  ASSERT_NE(target, kNoSegment) << TransferEngine::last_error();
+  const TransferTask task{Opcode::kWrite, here.bytes.data(), target, here.address(), 100};
+  EXPECT_EQ(Move(*engine, {task}), TransferState::kFailed);
+  mute = true;
+  ASSERT_TRUE(WaitUntil([&] {
+    EXPECT_EQ(Move(*engine, {task}, milliseconds(50)), TransferState::kFailed);
+    return asked.IsSet();
+  }));
+  Flag gone;
+  std::thread end([&] {
+    engine.reset();
+    gone.Set();
+  });
+  EXPECT_TRUE(gone.Wait(kHang)) << "the end waits for the peer";
+  over.Set();
+  end.join();
 }
 
 TEST(EngineTest, ADeadTargetFailsItsTasksAndAnotherIsReached) {

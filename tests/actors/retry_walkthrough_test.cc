@@ -52,7 +52,10 @@ class RetryWalkthroughTest : public RankTest {
         std::move(config), layout,
         {.staging = std::make_shared<HostStaging>(),
          .copy_engine = std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane)},
-        [this](const std::string& name) { return LoadSimTarget(folder_, name); }, std::move(nics));
+        [this](const std::string& name, const std::stop_token&) {
+          return LoadSimTarget(folder_, name);
+        },
+        std::move(nics));
     ASSERT_TRUE(graph.ok()) << graph.status();
     graph_ = *std::move(graph);
     ASSERT_TRUE(graph_->system().Start().ok());

@@ -46,12 +46,13 @@ absl::StatusOr<std::unique_ptr<ActorGraph>> MakeGraph(const PipelineSite& site, 
       !ResolveLayout(config, DetectHostCores(), &layout, &error)) {
     return absl::InvalidArgumentError(error);
   }
-  auto graph = ActorGraph::Build(std::move(config), layout,
-                                 {.staging = std::make_shared<HostStaging>(),
-                                  .copy_engine = MakeCopyEngine(site.copies, kLaneCount)},
-                                 [directory = site.directory](const std::string& name) {
-                                   return LoadSimTarget(directory, name);
-                                 });
+  auto graph = ActorGraph::Build(
+      std::move(config), layout,
+      {.staging = std::make_shared<HostStaging>(),
+       .copy_engine = MakeCopyEngine(site.copies, kLaneCount)},
+      [directory = site.directory](const std::string& name, const std::stop_token&) {
+        return LoadSimTarget(directory, name);
+      });
   if (graph.ok() && (*graph)->peer() == nullptr) {
     return absl::FailedPreconditionError((*graph)->config().pxn.off_reason);
   }

@@ -1,0 +1,17 @@
+#include "actors/resolver_pool.h"
+
+#include <utility>
+
+namespace railhop {
+
+ResolverPool::ResolverPool(ReadTarget read)
+    : read_(std::move(read)), worker_([] { /* the answer wakes who asked */ }, kThreads) {}
+
+void ResolverPool::Resolve(const std::string& name, Answer answer) {
+  worker_.Start([this, name, answer = std::move(answer)] {
+    if (!stop_.stop_requested()) answer(read_(name, stop_.get_token()));
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace railhop
