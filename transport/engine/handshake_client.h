@@ -9,8 +9,7 @@
 //   UNAVAILABLE,
 //   DEADLINE_EXCEEDED    -102  no connection, or no (whole) reply of the right type
 //   INVALID_ARGUMENT     -103  the reply is not the JSON that it should be; names the key
-//   FAILED_PRECONDITION  -200  the peer has no segment, or refused the notification, or that is longer
-//                              than is sent
+//   FAILED_PRECONDITION  -200  no segment there; a notification refused, or too long to be sent
 //   UNIMPLEMENTED        -200  the peer's segment has a protocol that is not spoken here
 //   CANCELLED            -102  it was asked to stop (patience.h)
 #pragma once
