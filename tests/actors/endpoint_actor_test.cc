@@ -174,6 +174,17 @@ class EndpointActorTest : public testing::Test {
     while (opening.wait_for(milliseconds(0)) != std::future_status::ready) Pass(1);
     return opening.get();
   }
+  // Two who open a target: before its metadata is read, and meanwhile. The reading waits for the
+  // resolver's LetAnswer.
+  std::pair<Opening, Opening> OpenBeforeAndWhileRead(const std::string& name) {
+    resolver_->mute = {name};
+    Opening first = BeginOpen(name);
+    while (resolver_->waiting.empty()) Pass(1);
+    Opening second = BeginOpen(name);
+    // Nothing that the actor does shows that it has taken the second one: it has, after this one.
+    EXPECT_FALSE(Open("marker").ok());
+    return {std::move(first), std::move(second)};
+  }
   void Resolve(const char* name, uint32_t token) {
     relay_.resolve.Send({name, static_cast<uint32_t>(std::string(name).size()), token});
     Pass();
@@ -580,12 +591,7 @@ TEST_F(EndpointActorTest, AMuteTargetIsAskedOnceUntilItAnswers) {
 
 TEST_F(EndpointActorTest, WhoOpensWhileATargetIsReadGetsWhatIsReadAfterThat) {
   directory_["a"] = Info("a", "x");
-  resolver_->mute = {"a"};
-  Opening first = BeginOpen("a");
-  while (resolver_->waiting.empty()) Pass(1);
-  Opening second = BeginOpen("a");
-  // Nothing that the actor does shows that it has taken the second one: it has, after this one.
-  ASSERT_FALSE(Open("marker").ok());
+  auto [first, second] = OpenBeforeAndWhileRead("a");
   resolver_->LetAnswer("a");
   EXPECT_EQ(*Finish(std::move(first)), 0u);
   Pass();
@@ -597,11 +603,7 @@ TEST_F(EndpointActorTest, WhoOpensWhileATargetIsReadGetsWhatIsReadAfterThat) {
 }
 
 TEST_F(EndpointActorTest, WhatATargetThatDoesNotAnswerMetIsToldToAllWhoWait) {
-  resolver_->mute = {"a"};
-  Opening first = BeginOpen("a");
-  while (resolver_->waiting.empty()) Pass(1);
-  Opening second = BeginOpen("a");
-  ASSERT_FALSE(Open("marker").ok());
+  auto [first, second] = OpenBeforeAndWhileRead("a");
   resolver_->LetAnswer("a");
   EXPECT_TRUE(absl::IsNotFound(Finish(std::move(first)).status()));
   EXPECT_TRUE(absl::IsNotFound(Finish(std::move(second)).status()));

@@ -346,8 +346,5 @@ TEST_F(GpuTest, ArenaHandlesThatAreNone) {
 }  // namespace railhop
 
 int main(int argc, char** argv) {
-  const int status = railhop::GpuTestMain(argc, argv);
-  if (status >= 0) return status;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return railhop::RunGpuTests(argc, argv);
 }

@@ -215,4 +215,11 @@ int GpuTestMain(int argc, char** argv) {
   return fd < 0 ? -1 : Own(fd, device);
 }
 
+int RunGpuTests(int argc, char** argv) {
+  const int status = GpuTestMain(argc, argv);
+  if (status >= 0) return status;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
 }  // namespace railhop

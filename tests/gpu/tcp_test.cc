@@ -52,9 +52,7 @@ class GpuTcpTest : public TcpFixture, public testing::WithParamInterface<const c
           .remote_address = Address(target_->data()) + offset,
           .rkey = 0,
           .user_data = length});
-    EXPECT_THAT(Consume(*nic_, 1),
-                ElementsAre(NicCompletion{
-                    .user_data = length, .status = FabricStatus::kOk, .bytes = length}));
+    EXPECT_THAT(Consume(*nic_, 1), ElementsAre(Done(length, length)));
   }
 
   std::unique_ptr<GpuBuffer> source_, target_;
@@ -87,8 +85,5 @@ TEST_P(GpuTcpTest, BytesGoFromGpuToGpuAndBack) {
 }  // namespace railhop
 
 int main(int argc, char** argv) {
-  const int status = railhop::GpuTestMain(argc, argv);
-  if (status >= 0) return status;
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
+  return railhop::RunGpuTests(argc, argv);
 }

@@ -24,13 +24,6 @@ constexpr uint64_t kConnectTimeout = 8'000'000;
 constexpr uint64_t kStatusTimeout = 1'000'000;
 constexpr uint64_t kFinishTimeout = 3'000'000;
 
-NicCompletion Done(uint64_t user_data, uint32_t bytes) {
-  return {.user_data = user_data, .status = FabricStatus::kOk, .bytes = bytes};
-}
-NicCompletion Failed(uint64_t user_data, FabricStatus status) {
-  return {.user_data = user_data, .status = status, .bytes = 0};
-}
-
 class TcpConnectionTest : public TcpFixture {
  protected:
   void SetUp() override {

@@ -45,6 +45,13 @@ inline std::vector<std::byte> Pattern(size_t bytes, uint64_t seed) {
   return pattern;
 }
 
+inline NicCompletion Done(uint64_t user_data, uint32_t bytes) {
+  return {.user_data = user_data, .status = FabricStatus::kOk, .bytes = bytes};
+}
+inline NicCompletion Failed(uint64_t user_data, FabricStatus status) {
+  return {.user_data = user_data, .status = status, .bytes = 0};
+}
+
 // Polls until `count` completions were consumed, or patience ended.
 inline std::vector<NicCompletion> Consume(Nic& nic, size_t count) {
   std::vector<NicCompletion> all;

@@ -19,13 +19,6 @@ namespace {
 
 using testing::ElementsAre;
 
-NicCompletion Done(uint64_t user_data, uint32_t bytes) {
-  return {.user_data = user_data, .status = FabricStatus::kOk, .bytes = bytes};
-}
-NicCompletion Failed(uint64_t user_data, FabricStatus status) {
-  return {.user_data = user_data, .status = status, .bytes = 0};
-}
-
 // A NIC and a server of this process, each with a range of host memory and one of a GPU's.
 class TcpGpuTest : public GpuMemory, public TcpFixture {
  protected:

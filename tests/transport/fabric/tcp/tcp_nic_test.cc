@@ -20,13 +20,6 @@ namespace {
 
 using testing::ElementsAre;
 
-NicCompletion Done(uint64_t user_data, uint32_t bytes) {
-  return {.user_data = user_data, .status = FabricStatus::kOk, .bytes = bytes};
-}
-NicCompletion Failed(uint64_t user_data, FabricStatus status) {
-  return {.user_data = user_data, .status = status, .bytes = 0};
-}
-
 class TcpNicTest : public TcpFixture, public testing::WithParamInterface<const char*> {
  protected:
   // One thread: requests of these tests share bytes, which is up to them, but TSan's business.
