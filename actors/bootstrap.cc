@@ -1,9 +1,10 @@
 #include "actors/bootstrap.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
@@ -35,6 +36,15 @@ absl::Status ForkedChildError() {
   return absl::FailedPreconditionError(
       "this process was forked from the one that made the rank, whose threads did not come along: "
       "make a rank, or an engine, of its own");
+}
+
+// Of this process and those before it, since the first rank was made. A submission asks: it must
+// not cost a call of the kernel, as the process id does.
+int ForksSoFar() {
+  static std::atomic<int> forks{0};
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  return forks.load(std::memory_order_relaxed);
 }
 
 class RankImpl final : public Rank {
@@ -198,7 +208,7 @@ class RankImpl final : public Rank {
   }
 
  private:
-  bool InForkedChild() const { return getpid() != pid_; }
+  bool InForkedChild() const { return ForksSoFar() != forks_; }
   // In the application's thread: its own stream, and what is on it by now.
   FenceTicket Record(BatchId batch, const SourceFence& fence) const {
     if (fence.kind == SourceFence::Kind::kReady) return {};
@@ -229,7 +239,7 @@ class RankImpl final : public Rank {
     batch.deadline = batch.submitted + ToCycles(allowed);
   }
 
-  const pid_t pid_ = getpid();
+  const int forks_ = ForksSoFar();
   std::unique_ptr<ActorGraph> graph_;
   RankMemory memory_;
   mutable std::mutex rates_mutex_;
