@@ -6,9 +6,9 @@
 #include <atomic>
 #include <bit>
 #include <cassert>
-#include <cstring>
 
 #include "runtime/fault_point.h"
+#include "transport/copy/copy_bytes.h"
 #include "transport/ring/control_block.h"
 
 namespace railhop {
@@ -60,8 +60,8 @@ uint64_t HostCopyEngine::Advance(Stream& stream, uint64_t budget) {
       const uint64_t length = std::min(span.length - stream.span_offset, budget - copied);
       if (length == 0 && span.length != stream.span_offset) return copied;  // budget spent
       if (length != 0) {
-        std::memcpy(static_cast<std::byte*>(job.destination) + stream.job_offset,
-                    static_cast<const std::byte*>(span.source) + stream.span_offset, length);
+        CopyBytes(static_cast<std::byte*>(job.destination) + stream.job_offset,
+                  static_cast<const std::byte*>(span.source) + stream.span_offset, length);
       }
       copied += length;
       stream.job_offset += length;
