@@ -18,11 +18,14 @@ namespace {
 // Of edges that carry one message per piece or slice: all that can be under way at once, and what a
 // consumer may hold back of its credit.
 constexpr size_t kHeldBack = 16;
-constexpr EdgeOptions kPieceEdge{.capacity = kLaneCount * kSlotsPerLane + kHeldBack};
-constexpr EdgeOptions kSliceEdge{.capacity = SubmitActor::kDirectWindow + kHeldBack};
-constexpr EdgeOptions kSliceDoneEdge{.capacity = kLaneCount * kSlotsPerLane +
-                                                 SubmitActor::kDirectWindow + kHeldBack};
-constexpr EdgeOptions kJobEdge{.capacity = kJobEdgeCapacity};
+constexpr EdgeOptions kPieceEdge{.capacity = kLaneCount * kSlotsPerLane + kHeldBack,
+                                 .direct = true};
+constexpr EdgeOptions kSliceEdge{.capacity = SubmitActor::kDirectWindow + kHeldBack,
+                                 .direct = true};
+constexpr EdgeOptions kSliceDoneEdge{
+    .capacity = kLaneCount * kSlotsPerLane + SubmitActor::kDirectWindow + kHeldBack,
+    .direct = true};
+constexpr EdgeOptions kJobEdge{.capacity = kJobEdgeCapacity, .direct = true};
 // Of edges whose producers keep what does not fit.
 constexpr EdgeOptions kDataEdge{.capacity = 256};
 constexpr EdgeOptions kControlEdge{.capacity = 64, .control = true};
@@ -207,8 +210,9 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, ReadTarget read) {
                                   layout.reactor_of.begin() + static_cast<int>(ActorKind::kPeer),
                                   [&](int reactor) { return reactor == layout.reactor_of[0]; });
   if (on_one && member_ == nullptr && fences() == nullptr) driven_ = &on(ActorKind::kSubmit);
-  // The way of a completion, then that of a new piece: each hop within one pass.
-  system_.SetRunOrder({relay_post_, cq_poll_, submit_, copy_});
+  // The way of a new piece, first of all: each hop within one pass. That of a completion goes
+  // against it, by direct edges.
+  system_.SetRunOrder({submit_, copy_, relay_post_, cq_poll_});
   if (config_.trace_pieces && member_ != nullptr) EnableTracing();
 }
 

@@ -57,14 +57,13 @@ size_t Actor::DrainReady(uint64_t ready) {
 }
 
 size_t Actor::Run(uint64_t now) {
+  running_ = true;
   const uint64_t ready = ReadyPorts();
   const size_t messages = ready == 0 ? 0 : DrainReady(ready);
   size_t polled = 0;
   for (Poller* poller : pollers_) polled += poller->Poll(now);
-  if (messages != 0) {
-    metrics_.messages.store(metrics_.messages.load(std::memory_order_relaxed) + messages,
-                            std::memory_order_relaxed);
-  }
+  if (messages != 0) CountMessages(messages);
+  running_ = false;
   return messages + polled;
 }
 

@@ -80,6 +80,18 @@ class Actor {
   // Set-up, by ActorSystem::Connect. Control ports are drained before data ports.
   void AddPort(std::unique_ptr<InPort> port, bool control);
 
+  // For direct edges, on the reactor's thread: whether code of this actor is under way, and a
+  // message that is handled within another actor's turn. `handle()` says whether it was taken.
+  bool is_running() const { return running_; }
+  template <class Handle>
+  bool RunCall(Handle handle) {
+    running_ = true;
+    const bool taken = handle();
+    running_ = false;
+    if (taken) CountMessages(1);
+    return taken;
+  }
+
  protected:
   // Set-up: `poller` is asked on every pass. It must outlive the actor (often it is the actor).
   void AddPoller(Poller* poller) { pollers_.push_back(poller); }
@@ -93,6 +105,10 @@ class Actor {
   uint64_t ReadyPorts() const;
   size_t DrainReady(uint64_t ready);
   size_t DrainPorts(uint64_t ports);
+  void CountMessages(size_t count) {
+    metrics_.messages.store(metrics_.messages.load(std::memory_order_relaxed) + count,
+                            std::memory_order_relaxed);
+  }
   bool MailboxEmpty() const;
   void PublishCredit();
   void CloseInboxes();
@@ -110,6 +126,7 @@ class Actor {
   size_t first_data_port_ = 0;
   std::vector<Poller*> pollers_;
   ActorMetrics metrics_;
+  bool running_ = false;
   bool stopping_ = false;
   std::atomic<bool> stopped_{false};
 };

@@ -39,6 +39,9 @@ namespace railhop {
 struct EdgeOptions {
   size_t capacity = 256;
   bool control = false;  // drained before data
+  // Both ends on one reactor: handled by a call where possible (edge.h). For handlers that may run
+  // in the middle of the producer's turn: those that do not wait for another edge's message.
+  bool direct = false;
 };
 
 namespace internal {
@@ -96,12 +99,23 @@ class ActorSystem {
     Reactor& producer = ReactorOf(from);
     Reactor& consumer = ReactorOf(to);
     const bool same = &producer == &consumer;
-    port.Connect(ring.get(), &producer.wakes(),
-                 producer.wakes().Add(same ? nullptr : consumer.wake_target()));
-    to.AddPort(std::make_unique<TypedInPort<Handler, A, SpscRing<T>>>(
-                   &to, ring.get(), &consumer.wakes(),
-                   consumer.wakes().Add(same ? nullptr : producer.wake_target())),
-               options.control);
+    const uint64_t wake_bit = producer.wakes().Add(same ? nullptr : consumer.wake_target());
+    const uint64_t room_bit = consumer.wakes().Add(same ? nullptr : producer.wake_target());
+    const auto add = [&](auto in_port) {
+      auto* const added = in_port.get();
+      to.AddPort(std::move(in_port), options.control);
+      return added;
+    };
+    using Ring = SpscRing<T>;
+    DirectEnd<T>* direct = nullptr;
+    if (options.direct && same) {
+      direct = add(std::make_unique<DirectInPort<Handler, A, Ring>>(&to, ring.get(),
+                                                                    &consumer.wakes(), room_bit));
+    } else {
+      add(std::make_unique<TypedInPort<Handler, A, Ring>>(&to, ring.get(), &consumer.wakes(),
+                                                          room_bit));
+    }
+    port.Connect(ring.get(), &producer.wakes(), wake_bit, direct);
     rings_.push_back(std::move(ring));
   }
 

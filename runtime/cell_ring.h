@@ -33,6 +33,8 @@ class CellRing {
   CellRing(const CellRing&) = delete;
   CellRing& operator=(const CellRing&) = delete;
 
+  using Value = T;
+
   size_t capacity() const { return mask_ + 1; }
 
   // Consumer. Whether no message is there.

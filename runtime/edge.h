@@ -4,6 +4,10 @@
 // A send is visible at once; the wake of a parked consumer waits for the end of the producer's
 // pass, where one fence serves all edges it sent on (WakeList). The same fence serves the other
 // direction: room that the consumer published wakes a producer that parked on a full edge.
+//
+// A direct edge (EdgeOptions::direct), if both ends live on one reactor, hands a message over by a
+// call of the consumer's handler, without the ring: while that is empty, and the consumer is not
+// itself in the middle of something. The ring has the others, so the order of an edge stays.
 #pragma once
 
 #include <atomic>
@@ -52,6 +56,13 @@ class WakeList {
   void ForgetFull() { full_ = false; }
   bool saw_full() const { return full_; }
 
+  // Whether direct edges call just now, and how many messages they have handed over since the last
+  // time: work of the pass, perhaps for an actor whose turn is over.
+  void AllowCalls(bool allowed) { calls_allowed_ = allowed; }
+  bool calls_allowed() const { return calls_allowed_; }
+  void NoteCall() { ++calls_; }
+  size_t TakeCalls() { return std::exchange(calls_, 0); }
+
  private:
   // Peers beyond the 63rd share a bit and are looked at together.
   static uint64_t Bit(size_t i) { return uint64_t{1} << (i < 63 ? i : 63); }
@@ -60,6 +71,19 @@ class WakeList {
   uint64_t work_ = 0;
   uint64_t room_ = 0;
   bool full_ = false;
+  bool calls_allowed_ = false;
+  size_t calls_ = 0;
+};
+
+// The consumer's end of a direct edge, as its producer on the same reactor sees it.
+template <Message T>
+class DirectEnd {
+ public:
+  // False: not now; the message goes into the ring.
+  virtual bool Call(const T& message) = 0;
+
+ protected:
+  ~DirectEnd() = default;
 };
 
 template <Message T>
@@ -75,6 +99,10 @@ class OutPort {
   // False when the edge is full: the caller keeps the work and tries again on each pass, from a
   // poller or by refusing the message that it comes from. It needs not stay awake for that.
   bool TrySend(const T& message) {
+    if (direct_ != nullptr && wakes_->calls_allowed() && direct_->Call(message)) {
+      wakes_->NoteCall();
+      return true;
+    }
     if (!ring_->TryPush(message)) {
       wakes_->NoteFull();
       return false;
@@ -89,16 +117,19 @@ class OutPort {
   }
   bool connected() const { return ring_ != nullptr; }
   // Set-up, by ActorSystem or by a test that drives an actor alone.
-  void Connect(SpscRing<T>* ring, WakeList* wakes, uint64_t wake_bit) {
+  void Connect(SpscRing<T>* ring, WakeList* wakes, uint64_t wake_bit,
+               DirectEnd<T>* direct = nullptr) {
     ring_ = ring;
     wakes_ = wakes;
     wake_bit_ = wake_bit;
+    direct_ = direct;
   }
 
  private:
   SpscRing<T>* ring_ = nullptr;
   WakeList* wakes_ = nullptr;
   uint64_t wake_bit_ = 0;
+  DirectEnd<T>* direct_ = nullptr;
 };
 
 // The consumer's end, without the message type. The reactor of the consumer calls it.
@@ -129,7 +160,7 @@ class InPort {
 // `Handler` is a member function `bool ActorType::OnX(const T&)`; false keeps the message in the
 // edge until a later pass (the consumer lacks what it needs to take it).
 template <auto Handler, class ActorType, class Ring>
-class TypedInPort final : public InPort {
+class TypedInPort : public InPort {
  public:
   // `room_bit`: of the producer's parker in `wakes`, the list of the consumer's reactor; 0 for a
   // producer that needs no wake when there is room.
@@ -155,15 +186,30 @@ class TypedInPort final : public InPort {
     if constexpr (requires { ring_->Close(); }) ring_->Close();
   }
 
+ protected:
+  ActorType* const actor_;
+  Ring* const ring_;
+
  private:
   void TellRoomSince(uint64_t published) {
     if (room_bit_ != 0 && ring_->published() != published) wakes_->TouchRoom(room_bit_);
   }
 
-  ActorType* const actor_;
-  Ring* const ring_;
   WakeList* const wakes_;
   const uint64_t room_bit_;
+};
+
+// That of a direct edge, both of whose ends live on one reactor. `ActorType` is an Actor.
+template <auto Handler, class ActorType, class Ring>
+class DirectInPort final : public TypedInPort<Handler, ActorType, Ring>,
+                           public DirectEnd<typename Ring::Value> {
+ public:
+  using TypedInPort<Handler, ActorType, Ring>::TypedInPort;
+
+  bool Call(const typename Ring::Value& message) override {
+    if (this->actor_->is_running() || !this->ring_->Empty()) return false;
+    return this->actor_->RunCall([&] { return (this->actor_->*Handler)(message); });
+  }
 };
 
 }  // namespace railhop

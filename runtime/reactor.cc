@@ -120,6 +120,7 @@ size_t Reactor::RunPass() {
   wakes_.ForgetFull();
   size_t work = RunControl();
   const bool timed = options_.histograms && now >= next_timed_;
+  wakes_.AllowCalls(!timed);  // so that each actor's time is its own
   for (Actor* actor : actors_) {
     const size_t handled = actor->Run(now);
     if (handled != 0 && timed) {
@@ -130,6 +131,8 @@ size_t Reactor::RunPass() {
     work += handled;
     if (stopping_ != 0) CheckStopped(*actor);
   }
+  wakes_.AllowCalls(false);
+  work += wakes_.TakeCalls();
   if (work != 0) NoteWorked(now, timed);
   if (now >= next_events_) {
     // A callback is work: it may have sent something, and the one of our own eventfd tells of a

@@ -62,7 +62,7 @@ class Reactor {
 
   // Passes with work that begin so soon after a timed one, in cycles, may go untimed; it stands for
   // them, too. A timed pass reads the clock once for each actor, 20 ns that others would wait for.
-  static constexpr int kTimingGapBits = 14;
+  static constexpr int kTimingGapBits = 17;
   static constexpr uint64_t kTimingGap = uint64_t{1} << kTimingGapBits;
 
   // So long no guest has come: the thread takes its seat again.
