@@ -11,6 +11,7 @@ namespace railhop {
 namespace {
 
 constexpr size_t kRouteBudget = 256;  // requests looked at in one pass
+constexpr size_t kUnwoken = 16;       // batches that may be looked at later
 
 void Count(std::atomic<uint64_t>& counter, uint64_t n) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
@@ -42,7 +43,6 @@ SubmitActor::SubmitActor(std::string name, RequestTable* table, Options options)
 }
 
 size_t SubmitActor::Poll(uint64_t now) {
-  if (!unwoken_.empty()) WakeWaiters();
   next_credit_check_ = kNever;
   const bool edge_was_empty = std::exchange(slices_taken_, 0) < InPort::kBudget;
   if (any_opening_ && edge_was_empty) OpenLanes();
@@ -57,6 +57,8 @@ size_t SubmitActor::Poll(uint64_t now) {
     if (!outlets_[lane].empty()) work += PumpLane(lane, now);
   }
   if (!IsDirectIdle()) work += PumpDirect();
+  // The fence that this takes waits for all stores before it: not between a batch and its bytes.
+  if (!unwoken_.empty() && (work == 0 || unwoken_.size() >= kUnwoken)) WakeWaiters();
   return work;
 }
 
@@ -285,7 +287,8 @@ void SubmitActor::FinishBatch(uint32_t index) {
   }
 }
 
-// A thread that begins to wait just now shows after a full fence: one for all batches of a pass.
+// A thread that begins to wait just now shows after a full fence: one for several batches, when
+// there is time, and before the reactor parks.
 void SubmitActor::Publish(Batch& batch, BatchState state) {
   // Read before: whoever sees the state may free the batch and fill it anew.
   BatchListener* const listener = batch.listener;

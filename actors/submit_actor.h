@@ -209,7 +209,7 @@ class SubmitActor : public Actor, private Poller {
   std::vector<bool> live_;       // by batch: started and not over
   uint32_t batches_ = 0;         // how many of them
   uint32_t abandoned_ = 0;       // of these, how many were given up
-  std::vector<Batch*> unwoken_;  // published since the last pass
+  std::vector<Batch*> unwoken_;  // published, and not looked at since for late waiters
   FenceGate gate_;               // batches whose source is not ready yet
   BatchList active_{&table_};    // batches with something left to route
   uint32_t waiting_pieces_ = 0;  // RingPiece::waiting
