@@ -5,21 +5,20 @@
 #include <thread>
 #include <utility>
 
-#include "actors/cut_requests.h"
 #include "transport/fabric/sim/sim_target.h"
 
 namespace railhop {
 namespace {
 
 constexpr std::chrono::seconds kSetUp{30};
-constexpr uint32_t kSliceBytes = 64 * 1024;
-constexpr uint32_t kSlotBits = 8;
+constexpr std::chrono::seconds kCreditTimeout{1};
+constexpr SliceSize kSlice{.bytes = 64 * 1024};
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Pump>> Pump::Create(const PipelineSite& site, const char* nic,
                                                    size_t per_lane) {
-  std::unique_ptr<Pump> pump(new Pump(site, per_lane));
+  std::unique_ptr<Pump> pump(new Pump(site, nic, per_lane));
   SimNicOptions options;
   options.name = nic;
   options.mode = site.move ? SimMode::kMove : SimMode::kModel;
@@ -44,12 +43,16 @@ absl::Status Pump::Connect() {
   const auto endpoint = nic_->Connect(*info);
   if (!endpoint.ok()) return endpoint.status();
   const RemoteBuffer& buffer = info->buffers[0];
-  route_.name = site_.target;
-  route_.endpoints = {*endpoint};
-  TargetBuffer& target = route_.buffers.emplace_back();
+  TargetRoute& route = routes_[site_.target];
+  route.name = site_.target;
+  route.endpoints = {*endpoint};
+  TargetBuffer& target = route.buffers.emplace_back();
   target.address = buffer.address;
   target.length = buffer.length;
   target.rkey = buffer.rkey;
+  tasks_.AddSource(source_.data(), kPipelineBytes, "cpu:0");
+  target_ = tasks_.AddTarget(*info);
+  target_address_ = buffer.address;
   Registration& self = member_->self();
   for (uint32_t lane = 0; lane < kLaneCount; ++lane) {
     LaneControl& control = self.block().lanes[lane];
@@ -84,6 +87,7 @@ absl::Status Pump::AttachToRelay() {
       std::make_unique<LaneMapping>(outbound_.relay, *claim, outbound_.arena->base());
   outbound_.credit = std::make_unique<RingCredit>(claim->first_sequence);
   outbound_.completions = std::make_unique<CompletionReader>(claim->first_sequence);
+  tasks_.AddLane(kRelayNic, claim->lane);
   return MarkAttached(*outbound_.relay, member_->sender(), claim->lane, true);
 }
 
@@ -94,19 +98,33 @@ Pump::~Pump() {
 }
 
 bool Pump::Submit(uint32_t slot, uint64_t) {
-  done_[slot].store(false, std::memory_order_relaxed);
-  {
-    const std::lock_guard lock(queue_mutex_);
-    queue_.push_back(slot);
-  }
+  batches_[slot] = tasks_.Allocate(1);
+  const TransferRequest request{.opcode = Opcode::kWrite,
+                                .source = source_.of_slot(slot),
+                                .target = target_,
+                                .target_address = target_address_ + slot * kRequestBytes,
+                                .length = kRequestBytes};
+  const bool relayed =
+      tasks_.Submit(*batches_[slot], {&request, 1}, [this](uint32_t, PumpSubmission submission) {
+        if (!submission.IsSound()) ++astray_;
+        submission.enqueued = std::chrono::steady_clock::now();
+        const std::lock_guard lock(queue_mutex_);
+        queue_.push_back(std::move(submission));
+      });
+  if (!relayed) ++astray_;
   submitted_.notify_one();
-  return true;
+  return relayed;
 }
 
-bool Pump::TakeQueued(uint32_t* request) {
+// Without credit for too long it would go direct, which this benchmark has no way for.
+bool Pump::TakeQueued(PumpSubmission* submission) {
   const std::lock_guard lock(queue_mutex_);
   if (queue_.empty()) return false;
-  *request = queue_.front();
+  if (!outbound_.credit->Available()) {
+    if (std::chrono::steady_clock::now() - queue_.front().enqueued > kCreditTimeout) ++astray_;
+    return false;
+  }
+  *submission = std::move(queue_.front());
   queue_.pop_front();
   return true;
 }
@@ -117,7 +135,11 @@ void Pump::Sleep(std::chrono::microseconds time) {
 }
 
 bool Pump::IsDone(uint32_t slot) {
-  return done_[slot].load(std::memory_order_acquire);
+  const BatchState state = PumpTasks::StateOf(*batches_[slot], 0);
+  if (state == BatchState::kPending) return false;
+  if (state != BatchState::kCompleted) ++astray_;
+  tasks_.Free(std::move(batches_[slot]));
+  return true;
 }
 
 size_t Pump::TakeInbound() {
@@ -131,11 +153,11 @@ size_t Pump::TakeInbound() {
 
 bool Pump::TakePiece(uint32_t lane) {
   InboundLane& inbound = inbound_[lane];
-  if (!inbound.reader->HasWork() || nic_->SendRoom(route_.endpoints[0]) == 0) return false;
+  if (inbound.posted.size() == kSlotsPerLane || !inbound.reader->HasWork()) return false;
   LanePiece piece;
   switch (inbound.reader->Poll(*descriptor_, piece)) {
     case LanePoll::kPiece:
-      Post(lane, piece);
+      if (!Post(lane, piece)) inbound.writer->Complete(piece, RelayStatus::kUnknownTarget);
       return true;
     case LanePoll::kBadPiece:
       inbound.writer->Complete(piece, RelayStatus::kBadDescriptor);
@@ -148,50 +170,87 @@ bool Pump::TakePiece(uint32_t lane) {
   }
 }
 
-void Pump::Post(uint32_t lane, const LanePiece& piece) {
+const TargetRoute* Pump::ResolveRoute() const {
+  const auto found = routes_.find(std::string(descriptor_->session_name()));
+  return found == routes_.end() ? nullptr : &found->second;
+}
+
+// Twice over the piece, as such an engine does: how many slices it needs, then each of them.
+bool Pump::Post(uint32_t lane, const LanePiece& piece) {
   InboundLane& inbound = inbound_[lane];
-  inbound.pieces[piece.slot()] = piece;
-  inbound.reader->BeginPost(piece);
+  const TargetRoute* const route = ResolveRoute();
+  if (route == nullptr) return false;
   std::byte* const bytes = member_->arena().base() + SlotOffset(lane, piece.slot());
-  RequestCutter cutter(route_, bytes, descriptor_->plan(), {.bytes = kSliceBytes});
-  for (bool last = false; !last;) {
-    const CutRequest cut = cutter.Next();
-    last = cut.last;
-    nic_->Prepare({.signaled = last,
-                   .endpoint = route_.endpoints[0],
-                   .local = cut.local,
-                   .lkey = member_->arena_lkeys()[0],
-                   .length = cut.length,
-                   .remote_address = cut.remote_address,
-                   .rkey = cut.rkey,
-                   .user_data = uint64_t{lane} << kSlotBits | piece.slot()});
+  uint32_t count = 0;
+  RequestCutter counter(*route, bytes, descriptor_->plan(), kSlice);
+  do ++count;
+  while (!counter.Next().last);
+  if (count > free_relay_slices_.size() || count > nic_->SendRoom(route->endpoints[0])) {
+    return false;  // 18 pieces of one slice: not in this benchmark
   }
+  RelayTransfer& transfer = inbound.transfers[piece.slot()];
+  transfer.piece = piece;
+  transfer.remaining.store(count, std::memory_order_relaxed);
+  transfer.failed.store(false, std::memory_order_relaxed);
+  inbound.reader->BeginPost(piece);
+  inbound.posted.push_back(&transfer);
+  RequestCutter cutter(*route, bytes, descriptor_->plan(), kSlice);
+  for (bool last = false; !last;) {
+    RelaySlice* const slice = free_relay_slices_.back();
+    free_relay_slices_.pop_back();
+    *slice = {.source = bytes, .request = cutter.Next(), .transfer = &transfer};
+    last = slice->request.last;
+    nic_->Prepare({.endpoint = route->endpoints[0],
+                   .local = slice->request.local,
+                   .lkey = member_->arena_lkeys()[0],
+                   .length = slice->request.length,
+                   .remote_address = slice->request.remote_address,
+                   .rkey = slice->request.rkey,
+                   .user_data = reinterpret_cast<uint64_t>(slice)});
+  }
+  return true;
 }
 
 size_t Pump::PollNic() {
   std::array<NicCompletion, 16> completions;
   const size_t count = nic_->Peek(completions);
   for (size_t i = 0; i < count; ++i) {
-    const uint64_t word = completions[i].user_data;
-    InboundLane& inbound = inbound_[word >> kSlotBits];
-    const LanePiece& piece = inbound.pieces[word & ((1u << kSlotBits) - 1)];
-    const bool ok = completions[i].status == FabricStatus::kOk;
-    inbound.reader->EndPost(piece);
-    inbound.writer->Complete(piece, ok ? RelayStatus::kOk : RelayStatus::kTransport);
+    auto* const slice = reinterpret_cast<RelaySlice*>(completions[i].user_data);
+    if (completions[i].status != FabricStatus::kOk) slice->transfer->failed.store(true);
+    slice->transfer->remaining.fetch_sub(1);
+    free_relay_slices_.push_back(slice);
   }
   nic_->Advance(count);
-  return count;
+  size_t completed = 0;
+  for (InboundLane& inbound : inbound_) completed += CompleteInbound(inbound);
+  return count + completed;
+}
+
+// In order: what ended behind one that has not waits.
+size_t Pump::CompleteInbound(InboundLane& inbound) {
+  size_t completed = 0;
+  for (; !inbound.posted.empty() && inbound.posted.front()->remaining.load() == 0; ++completed) {
+    const RelayTransfer& transfer = *inbound.posted.front();
+    inbound.posted.pop_front();
+    inbound.reader->EndPost(transfer.piece);
+    inbound.writer->Complete(transfer.piece,
+                             transfer.failed ? RelayStatus::kTransport : RelayStatus::kOk);
+  }
+  return completed;
 }
 
 size_t Pump::ReapCompletions() {
   if (outbound_.mapping == nullptr) return 0;
   size_t work = 0;
-  for (; work < per_lane_; ++work) {
+  for (; work < per_lane_ && !outbound_.sent.empty(); ++work) {
     const SentCompletion found = outbound_.completions->Poll(outbound_.mapping->control());
     if (found.state != CompletionState::kReady) break;
-    if (found.status != 0) ++astray_;
+    const PumpSubmission& submission = outbound_.sent.front().submission;
+    for (PumpSlice* slice : submission.slices) {
+      (found.status == 0 ? submission.succeeded : submission.failed)(slice);
+    }
+    outbound_.sent.pop_front();
     outbound_.credit->Return(found.sequence);
-    done_[outbound_.request[SlotIndex(found.sequence)]].store(true, std::memory_order_release);
   }
   return work;
 }
@@ -199,30 +258,40 @@ size_t Pump::ReapCompletions() {
 size_t Pump::SendQueued() {
   if (outbound_.mapping == nullptr) return 0;
   size_t work = 0;
-  uint32_t request = 0;
-  while (work < per_lane_ && outbound_.credit->Available() && TakeQueued(&request)) {
-    const uint64_t sequence = outbound_.credit->Take();
-    const uint32_t slot = SlotIndex(sequence);
-    const LaneMapping& lane = *outbound_.mapping;
-    const PlanEntry plan{route_.buffers[0].address + request * kRequestBytes, kRequestBytes};
-    outbound_.request[slot] = request;
-    outbound_.span[slot] = {source_.of_slot(request), kRequestBytes};
-    Descriptor& descriptor = lane.descriptor(sequence);
-    outbound_.writer.Prepare(descriptor, slot, lane.relay_epoch(), route_.name, {&plan, 1});
-    lane.Offer(sequence);
-    DescriptorWriter::Commit(descriptor, sequence);
-    engine_->Issue({.stream = 0,
-                    .spans = {&outbound_.span[slot], 1},
-                    .destination = lane.slot(sequence),
-                    .doorbell = &lane.control().header.doorbell,
-                    .sequence = sequence,
-                    .user_data = sequence});
+  PumpSubmission submission;
+  while (work < per_lane_ && TakeQueued(&submission)) {
+    Publish(std::move(submission));
     ++work;
-    engine_->Progress(kRequestBytes);
-    std::array<CopyDone, 1> copied;
-    while (engine_->Reap(copied) != 0) lane.PublishHead(copied[0].user_data);
   }
   return work;
+}
+
+void Pump::Publish(PumpSubmission submission) {
+  const LaneMapping& lane = *outbound_.mapping;
+  const uint64_t sequence = outbound_.credit->Take();
+  const uint32_t slot = SlotIndex(sequence);
+  std::vector<CopySpan>& copies = outbound_.copies[slot];
+  std::vector<PlanEntry> plans;
+  copies.clear();
+  for (const PumpSpan& span : submission.piece.spans) {
+    plans.push_back({span.destination, span.length});
+    copies.push_back({span.source, span.length});
+  }
+  Descriptor& descriptor = lane.descriptor(sequence);
+  outbound_.writer.Prepare(descriptor, slot, lane.relay_epoch(), submission.session, plans);
+  lane.Offer(sequence);
+  DescriptorWriter::Commit(descriptor, sequence);
+  engine_->Issue({.stream = 0,
+                  .spans = copies,
+                  .destination = lane.slot(sequence),
+                  .doorbell = &lane.control().header.doorbell,
+                  .sequence = sequence,
+                  .user_data = sequence});
+  engine_->Progress(submission.piece.length);
+  std::array<CopyDone, 1> copied;
+  while (engine_->Reap(copied) != 0) lane.PublishHead(copied[0].user_data);
+  for (PumpSlice* slice : submission.slices) submission.posted(slice);
+  outbound_.sent.push_back({sequence, std::move(submission)});
 }
 
 namespace {
