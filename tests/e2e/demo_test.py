@@ -157,7 +157,7 @@ class DemoTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         pieces, names = self.read_trace(path)
         sent = [sum(event["args"]["bytes"] for stages in pieces.values() for event in stages
-                    if event["name"] == STAGES[1] and event["pid"] == rank) for rank in (0, 1)]
+                    if event["name"] == STAGES[1] and event["pid"] == pid) for pid in (1, 2)]
         total = sum(sum(batch["lengths"]) for batch in SMALL["batches"])
         self.assertEqual(sent, [total, total], "all bytes of both ranks are in some piece")
         for piece, stages in pieces.items():
@@ -165,7 +165,7 @@ class DemoTest(unittest.TestCase):
                 self.assertEqual([event["name"] for event in stages], STAGES)
                 sender = stages[0]["pid"]
                 self.assertEqual([event["pid"] for event in stages],
-                                 [sender, sender, sender, 1 - sender, 1 - sender, sender])
+                                 [sender, sender, sender, 3 - sender, 3 - sender, sender])
                 for event, following in zip(stages, stages[1:]):
                     self.assertGreaterEqual(event["dur"], 0)
                     # The clocks of two processes may differ by some tens of nanoseconds.
@@ -176,9 +176,11 @@ class DemoTest(unittest.TestCase):
         rows = {}  # of the picture: events in one of them follow each other
         for event in (event for stages in pieces.values() for event in stages):
             rows.setdefault((event["pid"], event["tid"]), []).append(event)
-        for (rank, row), events in rows.items():
-            self.assertRegex(names["thread_name", rank, row], r"^(submit|copy|relay_post|cq_poll) \d")
-            self.assertEqual(names["process_name", rank, 0], f"rank {rank}")
+        self.assertEqual(len(rows), len({tid for _, tid in rows}), "a number is one row")
+        ranks = {pid: name for (kind, pid, _), name in names.items() if kind == "process_name"}
+        self.assertEqual(ranks, {1: "rank 0", 2: "rank 1"})
+        for (pid, row), events in rows.items():
+            self.assertRegex(names["thread_name", pid, row], r"^(submit|copy|relay_post|cq_poll) \d")
             events.sort(key=lambda event: (event["ts"], event["dur"]))
             for event, following in zip(events, events[1:]):
                 self.assertLess(event["ts"] + event["dur"], following["ts"] + 0.002)

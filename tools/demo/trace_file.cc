@@ -19,6 +19,16 @@ using nlohmann::json;
 constexpr std::string_view kActors[] = {"submit", "copy", "relay_post", "cq_poll"};
 constexpr uint32_t kRowsPerActor = 1000;
 
+// To Perfetto process and thread 0 are the kernel's idle task, and a thread's number is one of the
+// whole machine: rows of two ranks under one number would be one row.
+uint32_t ProcessOf(uint32_t rank) {
+  return rank + 1;
+}
+uint32_t ThreadOf(uint32_t rank, uint32_t actor, uint32_t row) {
+  return (ProcessOf(rank) * static_cast<uint32_t>(std::size(kActors)) + actor) * kRowsPerActor +
+         row;
+}
+
 uint32_t ActorNumber(std::string_view actor) {
   const auto* const found = std::find(std::begin(kActors), std::end(kActors), actor);
   return static_cast<uint32_t>(found - std::begin(kActors));
@@ -75,12 +85,26 @@ class Rows {
   std::vector<uint64_t> free_at_;
 };
 
-json Metadata(const char* what, uint32_t rank, uint32_t row, const std::string& name) {
-  return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", row}, {"args", {{"name", name}}}};
+json Metadata(const char* what, uint32_t rank, uint32_t thread, const std::string& name) {
+  return {{"ph", "M"},
+          {"name", what},
+          {"pid", ProcessOf(rank)},
+          {"tid", thread},
+          {"args", {{"name", name}}}};
 }
 
-json ToJson(const Event& event, uint32_t row, uint64_t start) {
-  const auto microseconds = [](uint64_t ns) { return static_cast<double>(ns) / 1000; };
+double Microseconds(uint64_t ns) {
+  return static_cast<double>(ns) / 1000;
+}
+
+// Perfetto cuts times off at nanoseconds, and most of these numbers are a little less in binary
+// than in decimal: an event would then begin one before the end of the event in front of it, and be
+// dropped. A tenth of a nanosecond more, and all of them are what they are.
+double EventMicroseconds(uint64_t ns) {
+  return (static_cast<double>(ns) + 0.1) / 1000;
+}
+
+json ToJson(const Event& event, uint32_t thread, uint64_t start) {
   const TracedPiece& piece = *event.piece;
   json args{{"piece", fmt::format("{:x}-{:x}-{}-{}", piece.sender_epoch, piece.relay_epoch,
                                   piece.lane, piece.sequence)},
@@ -89,15 +113,15 @@ json ToJson(const Event& event, uint32_t row, uint64_t start) {
             {"bytes", piece.bytes},
             {"status", piece.status}};
   if (PieceIntervalOf(event.interval).to == PieceStage::kSliced) {
-    args["waited_us"] = microseconds(*PieceIntervalTime(piece, event.interval));
+    args["waited_us"] = Microseconds(*PieceIntervalTime(piece, event.interval));
   }
   return {{"ph", "X"},
           {"cat", "piece"},
           {"name", PieceIntervalName(event.interval)},
-          {"pid", event.rank},
-          {"tid", row},
-          {"ts", microseconds(event.begin - start)},
-          {"dur", microseconds(event.end - event.begin)},
+          {"pid", ProcessOf(event.rank)},
+          {"tid", thread},
+          {"ts", EventMicroseconds(event.begin - start)},
+          {"dur", EventMicroseconds(event.end - event.begin)},
           {"args", args}};
 }
 
@@ -112,13 +136,14 @@ void WriteChromeTrace(std::span<const TracedPiece> pieces, std::ostream& out) {
   out << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
   for (const Event& event : events) {
     const uint32_t actor = ActorNumber(PieceIntervalOf(event.interval).actor);
-    write(ToJson(event, actor * kRowsPerActor + rows[event.rank][actor].Take(event), start));
+    const uint32_t row = rows[event.rank][actor].Take(event);
+    write(ToJson(event, ThreadOf(event.rank, actor, row), start));
   }
   for (const auto& [rank, actors] : rows) {
-    write(Metadata("process_name", rank, 0, fmt::format("rank {}", rank)));
+    write(Metadata("process_name", rank, ThreadOf(rank, 0, 0), fmt::format("rank {}", rank)));
     for (uint32_t actor = 0; actor < std::size(kActors); ++actor) {
       for (uint32_t row = 0; row < actors[actor].count(); ++row) {
-        write(Metadata("thread_name", rank, actor * kRowsPerActor + row,
+        write(Metadata("thread_name", rank, ThreadOf(rank, actor, row),
                        fmt::format("{} {}", kActors[actor], row)));
       }
     }
