@@ -155,7 +155,8 @@ class RankImpl final : public Rank {
       const uint64_t posted = stats.nics[i].posted.load(std::memory_order_relaxed);
       loads.push_back({.name = std::string(graph_->nics()[i]->name()),
                        .inflight_bytes = posted > ended ? posted - ended : 0,
-                       .bytes_per_second = rates_[i].Update(ended, now)});
+                       .bytes_per_second = rates_[i].Update(ended, now),
+                       .bytes = ended});
     }
     return loads;
   }

@@ -112,6 +112,7 @@ struct RankConfig {
   uint64_t slice_size = 65'536;
   uint64_t fragment_ratio = 4;  // a tail of slice_size / this goes with the slice before it
   uint64_t slice_attempts = 9;
+  bool destination_affinity = false;  // MC_ENABLE_DEST_DEVICE_AFFINITY
 
   LayoutPreset layout = LayoutPreset::kAuto;
   uint32_t ranks_on_host = 1;

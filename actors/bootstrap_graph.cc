@@ -203,7 +203,10 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, ReadTarget read) {
   cq_poll_ = &system_.AddActor<CqPollActor>(on(ActorKind::kCqPoll), "cq_poll", poll);
   endpoint_ = &system_.AddActor<EndpointActor>(
       on(ActorKind::kEndpoint), "endpoint", std::make_unique<ResolverPool>(std::move(read)),
-      EndpointActor::Options{.nics = nic_pointers_, .rails = rails_, .rail_map = pxn.rail_map});
+      EndpointActor::Options{.nics = nic_pointers_,
+                             .routes = {.own_rails = rails_,
+                                        .rail_map = pxn.rail_map,
+                                        .destination_affinity = config_.destination_affinity}});
   watchdog_ =
       &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog", kDeadlineSlots);
   const bool on_one = std::all_of(layout.reactor_of.begin(),

@@ -318,6 +318,7 @@ void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* co
   if (environment.Gives("MC_SLICE_SIZE")) config->slice_size = environment.slice_size;
   config->fragment_ratio = environment.fragment_ratio;
   config->slice_attempts = environment.retry_count;
+  config->destination_affinity = environment.destination_device_affinity;
   config->warnings.insert(config->warnings.end(), environment.warnings.begin(),
                           environment.warnings.end());
 }

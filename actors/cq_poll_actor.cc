@@ -56,7 +56,7 @@ CqPollActor::CqPollActor(std::string name, Options options)
     : Actor(std::move(name)),
       options_(std::move(options)),
       jobs_(kMaxJobs),
-      failed_(kMaxTargets * options_.nics.size()),
+      failed_(size_t{kMaxTargets} * PathCount(options_.nics.size())),
       old_poll_interval_(ToCycles(kFirstOldPoll)),
       stats_(options_.nics.size()) {
   if (options_.control != nullptr) {
@@ -106,7 +106,7 @@ bool CqPollActor::OnJobPosted(const JobPosted& posted) {
   Job& job = jobs_[JobTag::Index(posted.job)];
   assert(!job.active);
   job = {.posted = posted, .status = FabricStatus::kOk, .active = true};
-  Count(stats_.nics[posted.nic].posted, posted.length);
+  Count(stats_.nics[OwnNic(posted.path)].posted, posted.length);
   ++active_jobs_;
   return true;
 }
@@ -149,9 +149,9 @@ bool CqPollActor::TakeCompletion(const NicCompletion& completion, size_t* slices
 bool CqPollActor::NoteError(Job& job, FabricStatus status) {
   if (status != FabricStatus::kFlushed) {
     const JobPosted& posted = job.posted;
-    uint32_t& failed = failed_[posted.target * options_.nics.size() + posted.nic];
+    uint32_t& failed = failed_[posted.target * PathCount(options_.nics.size()) + posted.path];
     if (failed < posted.target_version) {
-      if (!error_out.TrySend({posted.target, posted.target_version, posted.nic, status})) {
+      if (!error_out.TrySend({posted.target, posted.target_version, posted.path, status})) {
         return false;
       }
       failed = posted.target_version;
@@ -170,7 +170,7 @@ void CqPollActor::EndJob(Job& job) {
   const JobPosted& posted = job.posted;
   const bool done = job.status == FabricStatus::kOk;
   const bool direct = posted.lane == kDirectLane;
-  Count(stats_.nics[posted.nic].ended, posted.length);
+  Count(stats_.nics[OwnNic(posted.path)].ended, posted.length);
   if (direct) {
     slice_out.Send({.token = posted.token,
                     .sequence = 0,

@@ -43,8 +43,9 @@ CutRequest RequestCutter::Next() {
   uint64_t run = RunLength(uint64_t{slice_.bytes} + slice_.fragment + 1);
   if (buffer_ != nullptr) run = std::min(run, buffer_->length - (address - buffer_->address));
   const uint64_t limit = slice_.Next(run);
-  CutRequest request{
-      .local = local_, .remote_address = address, .rkey = buffer_ == nullptr ? 0 : buffer_->rkey};
+  CutRequest request{.local = local_,
+                     .remote_address = address,
+                     .rkey = buffer_ == nullptr ? 0 : buffer_->rkeys[remote_nic_]};
   uint64_t length = 0;
   while (!plan_.empty() && plan_.front().final_destination + offset_ == address + length) {
     const uint64_t step = std::min(plan_.front().length - offset_, limit - length);

@@ -29,10 +29,11 @@ struct CutRequest {
 class RequestCutter {
  public:
   RequestCutter() = default;
-  // The bytes of the plan lie back to back from `local` on; the plan is not empty.
+  // The bytes of the plan lie back to back from `local` on; the plan is not empty. The keys are
+  // those of the target's NIC at that position.
   RequestCutter(const TargetRoute& route, std::byte* local, std::span<const PlanEntry> plan,
-                SliceSize slice)
-      : route_(&route), local_(local), plan_(plan), slice_(slice) {}
+                SliceSize slice, uint32_t remote_nic = 0)
+      : route_(&route), local_(local), plan_(plan), slice_(slice), remote_nic_(remote_nic) {}
 
   // Only before the last one was given. An entry of 0 bytes makes a request of 0 bytes.
   CutRequest Next();
@@ -46,6 +47,7 @@ class RequestCutter {
   std::span<const PlanEntry> plan_;  // what is left; of the first entry without offset_ bytes
   uint64_t offset_ = 0;
   SliceSize slice_;
+  uint32_t remote_nic_ = 0;
 };
 
 }  // namespace railhop

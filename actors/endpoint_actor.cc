@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "actors/path_round.h"
 #include "runtime/cycle_clock.h"
 #include "runtime/log.h"
 #include "runtime/reactor.h"
@@ -16,6 +17,10 @@ namespace {
 // A replaced endpoint whose target lives stays open for as long as pieces posted to it may take.
 constexpr std::chrono::seconds kRetireAfter{5};
 
+// A round of connecting that does not reach all may have held up the control thread: the next one
+// comes no sooner than after so many times as long.
+constexpr int kRestAfterRound = 10;
+
 // The target, or all that is known of it, is gone; anything else may be a hiccup of ours.
 bool IsGone(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsUnavailable(status);
@@ -25,18 +30,6 @@ absl::Status ValidateName(const std::string& name) {
   if (!name.empty() && name.size() <= kMaxSessionBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
       "a target's name must have 1 to {} bytes, this one has {}", kMaxSessionBytes, name.size()));
-}
-
-bool SameConnection(const TargetInfo& a, const TargetInfo& b) {
-  return a.kind == b.kind && a.connection == b.connection;
-}
-
-bool SameBuffers(const TargetInfo& a, const TargetInfo& b) {
-  return std::equal(a.buffers.begin(), a.buffers.end(), b.buffers.begin(), b.buffers.end(),
-                    [](const RemoteBuffer& x, const RemoteBuffer& y) {
-                      return x.address == y.address && x.length == y.length && x.rkey == y.rkey &&
-                             x.preferred_nics == y.preferred_nics;
-                    });
 }
 
 absl::Status StoppingError(const std::string& target) {
@@ -50,14 +43,18 @@ bool EndpointActor::Target::AnyConnected() const {
   return std::find(connected.begin(), connected.end(), true) != connected.end();
 }
 
-bool EndpointActor::Target::AllConnected() const {
-  return std::find(connected.begin(), connected.end(), false) == connected.end();
+std::vector<EndpointId> EndpointActor::Target::Endpoints() const {
+  std::vector<EndpointId> endpoints(connected.size());
+  for (size_t path = 0; path < connected.size(); ++path) {
+    if (connected[path]) endpoints[path] = route().endpoints[path];
+  }
+  return endpoints;
 }
 
 EndpointActor::EndpointActor(std::string name, std::unique_ptr<TargetResolver> resolver,
                              Options options)
     : Actor(std::move(name)), options_(std::move(options)), resolver_(std::move(resolver)) {
-  assert(options_.nics.size() == options_.rails.size());
+  assert(options_.nics.size() == options_.routes.own_rails.size());
   AddPoller(this);
 }
 
@@ -101,20 +98,21 @@ bool EndpointActor::OnResolve(const ResolveTarget& message) {
 
 bool EndpointActor::OnEndpointError(const EndpointError& message) {
   Target& target = *targets_[message.target];
-  const EndpointId endpoint = target.routes[message.target_version - 1]->endpoints[message.nic];
-  if (endpoint != target.route().endpoints[message.nic]) {
+  const EndpointId endpoint = target.routes[message.target_version - 1]->endpoints[message.path];
+  if (endpoint != target.route().endpoints[message.path]) {
     // Of a former route. What is not on the list was closed before.
     const auto is_it = [&](const Retired& old) {
-      return old.nic == message.nic && old.endpoint == endpoint;
+      return old.path == message.path && old.endpoint == endpoint;
     };
-    if (std::erase_if(retired_, is_it) != 0) Close(message.nic, endpoint, target);
+    if (std::erase_if(retired_, is_it) != 0) Close(message.path, endpoint, target);
     return true;
   }
-  if (!target.connected[message.nic]) return true;  // the same news again
-  Close(message.nic, endpoint, target);
-  target.connected[message.nic] = false;
+  if (!target.connected[message.path]) return true;  // the same news again
   Warn(target, fmt::format("{} on NIC {}", FabricStatusName(message.status),
-                           std::string(options_.nics[message.nic]->name())));
+                           options_.nics[OwnNic(message.path)]->Describe(endpoint)));
+  Close(message.path, endpoint, target);
+  target.connected[message.path] = false;
+  target.complete = false;
   Retry(target);
   if (message.status == FabricStatus::kTargetDead) Fail(target, TransferError::kTargetDead);
   return true;
@@ -161,7 +159,7 @@ size_t EndpointActor::Poll(uint64_t now) {
         next_due_ = std::min(next_due_, old.close_at);
         return false;
       }
-      Close(old.nic, old.endpoint, *old.target);
+      Close(old.path, old.endpoint, *old.target);
       ++work;
       return true;
     });
@@ -286,7 +284,7 @@ absl::Status EndpointActor::Add(const std::string& name, TargetInfo info) {
   info.name = name;
   auto target = std::make_unique<Target>();
   target->looked_at = reactor().now();
-  target->connected.assign(options_.nics.size(), false);
+  target->connected.assign(PathCount(options_.nics.size()), false);
   // The index is taken before the route that bears it is sent.
   const auto index = static_cast<uint32_t>(targets_.size());
   targets_.push_back(std::move(target));
@@ -295,6 +293,8 @@ absl::Status EndpointActor::Add(const std::string& name, TargetInfo info) {
   if (!status.ok()) {
     index_of_.erase(name);
     targets_.pop_back();
+  } else if (!targets_.back()->complete) {
+    Retry(*targets_.back());
   }
   return status;
 }
@@ -305,12 +305,13 @@ absl::Status EndpointActor::Mend(Target& target, absl::StatusOr<TargetInfo> info
   if (status.ok()) status = Connect(target, *std::move(info));
   if (status.ok()) {
     target.retry_at = kNever;
-    target.mending = false;
+    target.mending = !target.complete;
+    if (!target.complete) Retry(target);
     return status;
   }
   Warn(target, std::string(status.message()));
   const bool gone = IsGone(status);
-  if (gone || !target.AllConnected()) Retry(target);
+  if (gone || !target.complete) Retry(target);
   if (gone) {
     Fail(target, TransferError::kTargetDead);
   } else if (!target.AnyConnected() && target.backoff == kLastRetry) {
@@ -322,71 +323,74 @@ absl::Status EndpointActor::Mend(Target& target, absl::StatusOr<TargetInfo> info
 
 absl::Status EndpointActor::Connect(Target& target, TargetInfo info) {
   const bool first = target.routes.empty();
-  const bool same = !first && SameConnection(target.info, info);
-  if (same && target.AllConnected() && SameBuffers(target.info, info)) return absl::OkStatus();
-  absl::StatusOr<std::vector<TargetBuffer>> buffers =
-      BuildTargetBuffers(info, options_.rail_map, options_.rails);
-  if (!buffers.ok()) return buffers.status();
+  absl::StatusOr<TargetPlan> plan = PlanTarget(info, options_.routes);
+  if (!plan.ok()) return plan.status();
+  const std::vector<EndpointId> before = target.Endpoints();
+  // What is connected stays, unless the target has another NIC there now.
+  std::vector<EndpointId> endpoints = before;
+  for (PathId path = 0; path < endpoints.size(); ++path) {
+    const uint32_t remote = RemoteNicOf(path);
+    const bool same =
+        endpoints[path] == 0 || (info.kind == target.info.kind && remote < info.nics.size() &&
+                                 info.nics[remote] == target.info.nics[remote]);
+    if (!same) endpoints[path] = 0;
+  }
+  const PathRound round = ConnectPaths(options_.nics, info, plan->paths, &endpoints);
+  const bool connected =
+      std::any_of(endpoints.begin(), endpoints.end(), [](EndpointId id) { return id != 0; });
+  if (!connected && !round.errors.empty()) return round.errors.front();
+  for (const absl::Status& error : round.errors) WarnOfPath(error);
+  target.complete = round.complete;
+  target.rest = round.complete ? std::chrono::nanoseconds(0) : kRestAfterRound * round.took;
+  if (!first && endpoints == before && target.route().buffers == plan->buffers) {
+    return absl::OkStatus();
+  }
 
-  const size_t nics = options_.nics.size();
   auto route = std::make_unique<TargetRoute>();
   route->index = first ? static_cast<uint32_t>(targets_.size() - 1) : target.route().index;
   route->version = first ? 1 : target.route().version + 1;
   route->name = first ? info.name : target.route().name;
-  route->buffers = *std::move(buffers);
-  std::vector<bool> made(nics, false);
-  for (size_t i = 0; i < nics; ++i) {
-    if (same && target.connected[i]) {
-      route->endpoints.push_back(target.route().endpoints[i]);
-      continue;
-    }
-    const absl::StatusOr<EndpointId> endpoint = options_.nics[i]->Connect(info);
-    if (!endpoint.ok()) {
-      for (size_t j = 0; j < i; ++j) {
-        if (made[j]) options_.nics[j]->Disconnect(route->endpoints[j]);
-      }
-      return absl::Status(endpoint.status().code(),
-                          fmt::format("NIC {} cannot connect to target {}: {}",
-                                      std::string(options_.nics[i]->name()), info.name,
-                                      std::string(endpoint.status().message())));
-    }
-    made[i] = true;
-    route->endpoints.push_back(*endpoint);
-  }
+  route->buffers = std::move(plan->buffers);
+  route->endpoints = std::move(endpoints);
+  target.info = std::move(info);
+  Publish(target, std::move(route));
+  return absl::OkStatus();
+}
 
+void EndpointActor::Publish(Target& target, std::unique_ptr<const TargetRoute> route) {
   const uint64_t now = reactor().now();
-  for (uint32_t i = 0; i < nics; ++i) {
-    if (!made[i] || !target.connected[i]) continue;
-    retired_.push_back({.nic = i,
-                        .endpoint = target.route().endpoints[i],
-                        .target = &target,
-                        .close_at = now + ToCycles(kRetireAfter)});
-    next_due_ = std::min(next_due_, retired_.back().close_at);
+  for (PathId path = 0; path < route->endpoints.size(); ++path) {
+    if (target.connected[path] && route->endpoints[path] != target.route().endpoints[path]) {
+      retired_.push_back({.path = path,
+                          .endpoint = target.route().endpoints[path],
+                          .target = &target,
+                          .close_at = now + ToCycles(kRetireAfter)});
+      next_due_ = std::min(next_due_, retired_.back().close_at);
+    }
+    target.connected[path] = route->endpoints[path] != 0;
   }
-  if (!first) {
+  if (!target.routes.empty()) {
     Log(LogLevel::kInfo,
         fmt::format("target {} is connected anew (version {})", route->name, route->version));
   }
-  target.info = std::move(info);
-  target.connected.assign(nics, true);
   target.routed_at = now;
   target.failed = TransferError::kNone;
   target.routes.push_back(std::move(route));
   const TargetReady ready{.route = &target.route(), .token = kNoToken};
   submit_.Send(ready);
   relay_.Send(ready);
-  return absl::OkStatus();
 }
 
 void EndpointActor::Disconnect(Target& target) {
-  for (uint32_t i = 0; i < options_.nics.size(); ++i) {
-    if (target.connected[i]) Close(i, target.route().endpoints[i], target);
-    target.connected[i] = false;
+  for (PathId path = 0; path < target.connected.size(); ++path) {
+    if (target.connected[path]) Close(path, target.route().endpoints[path], target);
+    target.connected[path] = false;
   }
+  target.complete = false;
 }
 
-void EndpointActor::Close(uint32_t nic, EndpointId endpoint, const Target& target) {
-  relay_.Send(CloseEndpoint{.endpoint = endpoint, .target = target.route().index, .nic = nic});
+void EndpointActor::Close(PathId path, EndpointId endpoint, const Target& target) {
+  relay_.Send(CloseEndpoint{.endpoint = endpoint, .target = target.route().index, .path = path});
 }
 
 void EndpointActor::Fail(Target& target, TransferError error) {
@@ -403,22 +407,32 @@ void EndpointActor::Fail(Target& target, TransferError error) {
 
 void EndpointActor::Retry(Target& target) {
   const uint64_t now = reactor().now();
-  if (target.retry_at != kNever) return;
   // An error that follows a mending closely does not start from the beginning.
   if (!target.mending && now - target.routed_at > ToCycles(kLastRetry)) {
     target.backoff = kFirstRetry;
   }
+  const bool spare = target.backoff == kLastRetry && target.AnyConnected();
+  const uint64_t at = now + ToCycles(std::max<std::chrono::nanoseconds>(
+                                spare ? kSpareRetry : target.backoff, target.rest));
+  if (target.retry_at <= at) return;
   target.mending = true;
-  target.retry_at = now + ToCycles(target.backoff);
+  target.retry_at = at;
   target.backoff = std::min(2 * target.backoff, kLastRetry);
   next_due_ = std::min(next_due_, target.retry_at);
 }
 
-void EndpointActor::Warn(const Target& target, const std::string& what) const {
+void EndpointActor::Warn(const Target& target, const std::string& what) {
   if (target.failed != TransferError::kNone) return;  // said before
   const std::string message = fmt::format("target {}: {}; it is connected anew as soon as possible",
                                           target.route().name, what);
   LogRarely(LogLevel::kWarning, message, message);  // not at each attempt of a transfer
+}
+
+// Other paths are used meanwhile.
+void EndpointActor::WarnOfPath(const absl::Status& error) {
+  const std::string message =
+      fmt::format("{}; its other paths are used meanwhile", std::string(error.message()));
+  LogRarely(LogLevel::kWarning, message, message);
 }
 
 }  // namespace railhop

@@ -1,13 +1,15 @@
-// EndpointActor: turns the name of a target into a TargetRoute, connects this rank's NICs to it,
-// and connects anew what broke.
+// EndpointActor: turns the name of a target into a TargetRoute, connects this rank's NICs to those
+// of the target, and connects anew what broke.
 //
 // Lives on the control reactor and never waits for a peer there: its resolver reads the metadata of
 // targets beside it, each name once at a time, and the answers come back with the next pass. Open
 // is for every other thread. Owns all routes, until it is destroyed: the data actors hold plain
 // pointers. Every new version of a route goes to SubmitActor and RelayPostActor.
 //
-// A target is tried again after 10 ms, then after twice the time before, up to 1 s. As long as
-// another NIC is still connected it stays usable meanwhile; else TargetFailed says that it is not.
+// A target has several paths (target_route.h). One that cannot be connected costs a warning; what
+// is connected is used meanwhile, and TargetFailed comes only if nothing is. A target with a broken
+// path is tried again after 10 ms, then after twice the time before, up to 1 s, and then, while it
+// can be reached some other way, every 5 s.
 // Targets that the application opened are looked for until they are back; those that only other
 // ranks' pieces named, when the next piece asks.
 #pragma once
@@ -37,13 +39,13 @@ namespace railhop {
 class EndpointActor : public Actor, public Poller {
  public:
   struct Options {
-    std::vector<Nic*> nics;          // they outlive the actor
-    std::vector<std::string> rails;  // of the NICs, by position
-    RailMap rail_map;
+    std::vector<Nic*> nics;  // they outlive the actor
+    RouteOptions routes;     // with the rails of the NICs, by position
     std::chrono::milliseconds open_timeout{5000};
   };
   static constexpr std::chrono::milliseconds kFirstRetry{10};
   static constexpr std::chrono::milliseconds kLastRetry{1000};
+  static constexpr std::chrono::milliseconds kSpareRetry{5000};
 
   EndpointActor(std::string name, std::unique_ptr<TargetResolver> resolver, Options options);
 
@@ -82,7 +84,8 @@ class EndpointActor : public Actor, public Poller {
   struct Target {
     TargetInfo info;                                         // what the newest route was made from
     std::vector<std::unique_ptr<const TargetRoute>> routes;  // by version - 1
-    std::vector<bool> connected;  // per NIC: its endpoint of the newest route is not broken
+    std::vector<bool> connected;  // by path: its endpoint of the newest route is not broken
+    bool complete = false;        // all paths that are wanted first are connected
     bool opened = false;          // by the application
     TransferError failed = TransferError::kNone;  // what the data actors were told last
     uint64_t looked_at = 0;                       // cycles: when its metadata was last read
@@ -90,14 +93,15 @@ class EndpointActor : public Actor, public Poller {
     bool mending = false;                         // not yet mended since the last error
     uint64_t retry_at = kNever;                   // kNever: nothing to mend
     std::chrono::milliseconds backoff = kFirstRetry;
+    std::chrono::nanoseconds rest{0};  // the next try comes no sooner
 
     const TargetRoute& route() const { return *routes.back(); }
     bool AnyConnected() const;
-    bool AllConnected() const;
+    std::vector<EndpointId> Endpoints() const;  // by path; 0: not connected
   };
   // An endpoint that a newer route has replaced, while it may still carry something.
   struct Retired {
-    uint32_t nic;
+    PathId path;
     EndpointId endpoint;
     const Target* target;
     uint64_t close_at;  // cycles
@@ -111,11 +115,13 @@ class EndpointActor : public Actor, public Poller {
   // Connects what is not connected, by metadata that was read anew.
   absl::Status Mend(Target& target, absl::StatusOr<TargetInfo> info);
   absl::Status Connect(Target& target, TargetInfo info);
+  void Publish(Target& target, std::unique_ptr<const TargetRoute> route);
   void Disconnect(Target& target);
-  void Close(uint32_t nic, EndpointId endpoint, const Target& target);
+  void Close(PathId path, EndpointId endpoint, const Target& target);
   void Fail(Target& target, TransferError error);
   void Retry(Target& target);
-  void Warn(const Target& target, const std::string& what) const;
+  static void Warn(const Target& target, const std::string& what);
+  static void WarnOfPath(const absl::Status& error);
 
   size_t TakeMail();
   void Answer();

@@ -17,30 +17,30 @@ JobPoster::JobPoster(std::vector<Nic*> nics, SliceSize slice)
     : nics_(std::move(nics)),
       slice_(slice),
       records_(kMaxJobs),
-      endpoints_(kMaxTargets * nics_.size()),
+      endpoints_(size_t{kMaxTargets} * PathCount(nics_.size())),
       touched_(nics_.size()) {
   for ([[maybe_unused]] const Nic* nic : nics_) assert(nic->send_queue_depth() >= 2);
 }
 
-EndpointId JobPoster::OpenEndpoint(const TargetRoute& route, uint32_t nic) const {
-  const EndpointId id = route.endpoints[nic];
-  return IsClosed(endpoints_[Position(route.index, nic)], id) ? 0 : id;
+EndpointId JobPoster::OpenEndpoint(const TargetRoute& route, PathId path) const {
+  const EndpointId id = route.endpoints[path];
+  return IsClosed(endpoints_[Position(route.index, path)], id) ? 0 : id;
 }
 
-bool JobPoster::HasRoom(const TargetRoute& route, uint32_t nic) const {
-  const EndpointId id = OpenEndpoint(route, nic);
-  const Endpoint& endpoint = endpoints_[Position(route.index, nic)];
+bool JobPoster::HasRoom(const TargetRoute& route, PathId path) const {
+  const EndpointId id = OpenEndpoint(route, path);
+  const Endpoint& endpoint = endpoints_[Position(route.index, path)];
+  const Nic& nic = *nics_[OwnNic(path)];
   const uint32_t jobs = endpoint.begun + endpoint.waiting;
   // One request for the end of each job, and one more for each to begin with.
-  return jobs < nics_[nic]->send_queue_depth() / 2 &&
-         nics_[nic]->SendRoom(id) >= jobs + endpoint.waiting + 2;
+  return jobs < nic.send_queue_depth() / 2 && nic.SendRoom(id) >= jobs + endpoint.waiting + 2;
 }
 
 uint32_t JobPoster::Start(uint32_t index, const Job& job, uint64_t now) {
   Record& record = records_[index];
   assert(record.state == State::kFree);
   record.job = job;
-  record.cutter = RequestCutter(*job.route, job.local, job.plan, slice_);
+  record.cutter = RequestCutter(*job.route, job.local, job.plan, slice_, RemoteNicOf(job.path));
   record.state = State::kPosting;
   record.begun = false;
   record.cut = job.endpoint == 0;
@@ -89,7 +89,7 @@ bool JobPoster::PostRequest(uint32_t index) {
   Record& record = records_[index];
   Job& job = record.job;
   Endpoint& endpoint = EndpointOf(record);
-  Nic& nic = *nics_[job.nic];
+  Nic& nic = *nics_[OwnNic(job.path)];
   const uint32_t depth = nic.send_queue_depth();
 
   RequestCutter cutter = record.cutter;
@@ -118,7 +118,7 @@ bool JobPoster::PostRequest(uint32_t index) {
   if (!record.begun) --endpoint.waiting;
   endpoint.unsignaled = signaled ? 0 : endpoint.unsignaled + 1;
   record.begun = true;
-  touched_[job.nic] = true;
+  touched_[OwnNic(job.path)] = true;
   if (request.last) record.state = State::kSealed;
   return true;
 }
@@ -130,7 +130,7 @@ bool JobPoster::Seal(uint32_t index) {
   if (!record.begun) job.endpoint = 0;
   const PlanEntry& first = job.plan.front();
   const TargetBuffer* buffer = job.route->Find(first.final_destination);
-  const bool prepared = nics_[job.nic]->Prepare(
+  const bool prepared = nics_[OwnNic(job.path)]->Prepare(
       {.opcode = job.opcode,
        .signaled = true,
        .endpoint = job.endpoint,
@@ -138,14 +138,14 @@ bool JobPoster::Seal(uint32_t index) {
        .lkey = job.lkey,
        .length = 0,
        .remote_address = first.final_destination,
-       .rkey = buffer == nullptr ? 0 : buffer->rkey,
+       .rkey = buffer == nullptr ? 0 : buffer->rkeys[RemoteNicOf(job.path)],
        .user_data = JobTag{.job = JobTag::Make(index, record.generation), .last = true, .cut = true}
                         .ToWord()});
   if (!prepared) return false;
   Endpoint& endpoint = EndpointOf(record);
   --(record.begun ? endpoint.begun : endpoint.waiting);
   if (record.begun) endpoint.unsignaled = 0;
-  touched_[job.nic] = true;
+  touched_[OwnNic(job.path)] = true;
   record.state = State::kSealed;
   return true;
 }
@@ -154,11 +154,12 @@ void JobPoster::Cut(uint32_t index) {
   if (records_[index].state == State::kPosting) records_[index].cut = true;
 }
 
-bool JobPoster::CloseEndpoint(uint32_t target, uint32_t nic, EndpointId id) {
-  Endpoint& endpoint = endpoints_[Position(target, nic)];
+bool JobPoster::CloseEndpoint(uint32_t target, PathId path, EndpointId id) {
+  Endpoint& endpoint = endpoints_[Position(target, path)];
   if (id == 0 || IsClosed(endpoint, id)) return true;
   const auto must_end = [&](const Record& record) {
-    return record.state == State::kPosting && record.job.endpoint == id && record.job.nic == nic;
+    return record.state == State::kPosting && record.job.endpoint == id &&
+           OwnNic(record.job.path) == OwnNic(path);
   };
   for (Record& record : records_) {
     if (must_end(record)) record.cut = true;
@@ -166,7 +167,7 @@ bool JobPoster::CloseEndpoint(uint32_t target, uint32_t nic, EndpointId id) {
   while (std::any_of(records_.begin(), records_.end(), must_end)) {
     if (Post(records_.size()) == 0) return false;
   }
-  nics_[nic]->Disconnect(id);
+  nics_[OwnNic(path)]->Disconnect(id);
   endpoint.closed[endpoint.closings++ % endpoint.closed.size()] = id;
   return true;
 }
@@ -177,7 +178,7 @@ bool JobPoster::CloseAll() {
   for (const Record& record : records_) {
     if (record.state == State::kFree) continue;
     const Job& job = record.job;
-    closed = CloseEndpoint(job.route->index, job.nic, job.endpoint) && closed;
+    closed = CloseEndpoint(job.route->index, job.path, job.endpoint) && closed;
   }
   return closed;
 }

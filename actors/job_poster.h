@@ -27,7 +27,7 @@ class JobPoster {
  public:
   struct Job {
     FabricOpcode opcode = FabricOpcode::kWrite;
-    uint32_t nic = 0;
+    PathId path = 0;
     uint32_t lkey = 0;
     const TargetRoute* route = nullptr;  // whose keys are used
     EndpointId endpoint = 0;             // 0: none, the job fails
@@ -48,7 +48,7 @@ class JobPoster {
   // Posts nothing more of the job but its end, if that is still to come.
   void Cut(uint32_t index);
   // Cuts the jobs of an endpoint, then disconnects it. False: it has to be tried again.
-  bool CloseEndpoint(uint32_t target, uint32_t nic, EndpointId endpoint);
+  bool CloseEndpoint(uint32_t target, PathId path, EndpointId endpoint);
   // Cuts all jobs and disconnects their endpoints.
   bool CloseAll();
 
@@ -56,10 +56,10 @@ class JobPoster {
   // Whether all that was started has been posted to its end.
   bool idle() const { return head_ == kNone; }
   // The endpoint to use; 0: not connected, or closed.
-  EndpointId OpenEndpoint(const TargetRoute& route, uint32_t nic) const;
+  EndpointId OpenEndpoint(const TargetRoute& route, PathId path) const;
   // Whether one more job for it could begin now, after those that were started before.
-  bool HasRoom(const TargetRoute& route, uint32_t nic) const;
-  // Calls visit(route, nic) for an endpoint with jobs of which none has ended since `since`
+  bool HasRoom(const TargetRoute& route, PathId path) const;
+  // Calls visit(route, path) for an endpoint with jobs of which none has ended since `since`
   // (cycles), until it says true; once for each endpoint.
   template <class Visit>
   void EachStuck(uint64_t since, Visit visit) {
@@ -68,7 +68,7 @@ class JobPoster {
       if (record.state == State::kFree || id == 0) continue;
       Endpoint& endpoint = EndpointOf(record);
       if (endpoint.progress >= since || id == endpoint.stuck || IsClosed(endpoint, id)) continue;
-      if (visit(*record.job.route, record.job.nic)) endpoint.stuck = id;
+      if (visit(*record.job.route, record.job.path)) endpoint.stuck = id;
     }
   }
 
@@ -85,7 +85,7 @@ class JobPoster {
     bool begun = false;  // has posted a request
     bool cut = false;
   };
-  // This rank's connection from one NIC to one target, whichever version it has.
+  // This rank's connection on one path to one target, whichever version it has.
   struct Endpoint {
     // The latest that were disconnected. More than one: news of an endpoint's end and of its
     // successor may overtake each other.
@@ -109,20 +109,20 @@ class JobPoster {
   void SubmitTouched();
   void Append(uint32_t index);
 
-  uint32_t Position(uint32_t target, uint32_t nic) const {
-    return target * static_cast<uint32_t>(nics_.size()) + nic;
+  size_t Position(uint32_t target, PathId path) const {
+    return size_t{target} * PathCount(nics_.size()) + path;
   }
   Endpoint& EndpointOf(const Record& record) {
-    return endpoints_[Position(record.job.route->index, record.job.nic)];
+    return endpoints_[Position(record.job.route->index, record.job.path)];
   }
   const Endpoint& EndpointOf(const Record& record) const {
-    return endpoints_[Position(record.job.route->index, record.job.nic)];
+    return endpoints_[Position(record.job.route->index, record.job.path)];
   }
 
   const std::vector<Nic*> nics_;
   const SliceSize slice_;
   std::vector<Record> records_;      // by index
-  std::vector<Endpoint> endpoints_;  // target x NIC
+  std::vector<Endpoint> endpoints_;  // target x path
   std::vector<bool> touched_;        // NICs with something prepared
   uint32_t head_ = kNone;            // jobs with something to post
   uint32_t tail_ = kNone;

@@ -64,7 +64,7 @@ struct PieceRung {
 };
 
 // --- SubmitActor -> RelayPostActor
-// One contiguous range over one of the rank's own NICs. Both ends lie inside one registration.
+// One contiguous range over one path of its target. Both ends lie inside one registration.
 struct PostSlice {
   std::byte* local;
   uint64_t remote_address;
@@ -72,7 +72,7 @@ struct PostSlice {
   uint64_t token;  // comes back in SliceDone
   const TargetRoute* target;
   uint32_t lkey;
-  uint16_t nic;
+  PathId path;
   FabricOpcode opcode;
 };
 
@@ -88,7 +88,7 @@ struct JobPosted {
   uint32_t lane_generation;  // of the inbound lane, as its reader counts
   uint32_t target;           // index
   uint32_t target_version;
-  uint16_t nic;
+  PathId path;
 };
 // An inbound piece that ends without a post (bad descriptor, revoked, no such target, ...).
 struct PieceRefused {
@@ -124,7 +124,7 @@ inline constexpr int32_t kMalformedCompletion = INT32_MIN;  // SliceDone.status:
 struct EndpointError {
   uint32_t target;
   uint32_t target_version;
-  uint32_t nic;
+  PathId path;
   FabricStatus status;
 };
 
@@ -156,7 +156,7 @@ struct TargetFailed {
 struct CloseEndpoint {
   EndpointId endpoint;
   uint32_t target;
-  uint32_t nic;
+  PathId path;
 };
 
 // --- PeerActor -> SubmitActor, CopyActor, CqPollActor

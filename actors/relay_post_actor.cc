@@ -126,11 +126,11 @@ uint64_t RelayPostActor::NextPiece(uint32_t lane) {
     if (piece.route == nullptr || piece.verdict != RelayStatus::kOk) continue;
     const uint64_t bytes = piece.descriptor.piece_length;
     if (!HasShare(piece.route->index, bytes)) continue;
-    if (poster_.OpenEndpoint(*piece.route, piece.nic) == 0 && !PickNic(piece)) {
+    if (poster_.OpenEndpoint(*piece.route, piece.path) == 0 && !PickPath(piece)) {
       Condemn(piece, RelayStatus::kTransport);
       continue;
     }
-    if (!poster_.HasRoom(*piece.route, piece.nic)) continue;
+    if (!poster_.HasRoom(*piece.route, piece.path)) continue;
     candidate_[lane] = i;
     return bytes;
   }
@@ -142,7 +142,7 @@ uint64_t RelayPostActor::NextSlice() {
   for (; next != kNone; next = slices_[next].next) {
     const PostSlice& request = slices_[next].request;
     const TargetRoute& route = *targets_.Newest(request.target->index);
-    if (HasShare(route.index, request.length) && poster_.HasRoom(route, request.nic)) {
+    if (HasShare(route.index, request.length) && poster_.HasRoom(route, request.path)) {
       return std::max<uint64_t>(request.length, 1);
     }
     passed_slice_ = next;
@@ -183,10 +183,10 @@ void RelayPostActor::StartPiece(uint32_t lane, uint32_t record, uint64_t now) {
   if (trace.Samples(piece.id.sequence)) Record(lane, piece.id, PieceStage::kPosted);
   Start(PieceJob(lane, record),
         {.opcode = FabricOpcode::kWrite,
-         .nic = piece.nic,
-         .lkey = options_.arena_lkeys[piece.nic],
+         .path = piece.path,
+         .lkey = options_.arena_lkeys[OwnNic(piece.path)],
          .route = &route,
-         .endpoint = poster_.OpenEndpoint(route, piece.nic),
+         .endpoint = poster_.OpenEndpoint(route, piece.path),
          .local = options_.arena + SlotOffset(lane, piece.id.slot()),
          .plan = piece.descriptor.plan()},
         {.token = 0,
@@ -198,7 +198,7 @@ void RelayPostActor::StartPiece(uint32_t lane, uint32_t record, uint64_t now) {
          .lane_generation = piece.id.generation,
          .target = route.index,
          .target_version = route.version,
-         .nic = static_cast<uint16_t>(piece.nic)},
+         .path = piece.path},
         now);
 }
 
@@ -211,10 +211,10 @@ void RelayPostActor::StartSlice(uint32_t slice, uint64_t now) {
   const bool covered = InsideRegistrations(newest, {&plan, 1});
   Start(kRelayJobs + slice,
         {.opcode = request.opcode,
-         .nic = request.nic,
+         .path = request.path,
          .lkey = request.lkey,
          .route = covered ? &newest : request.target,
-         .endpoint = flushing_ ? 0 : poster_.OpenEndpoint(newest, request.nic),
+         .endpoint = flushing_ ? 0 : poster_.OpenEndpoint(newest, request.path),
          .local = request.local,
          .plan = {&plan, 1}},
         {.token = request.token,
@@ -226,7 +226,7 @@ void RelayPostActor::StartSlice(uint32_t slice, uint64_t now) {
          .lane_generation = 0,
          .target = newest.index,
          .target_version = newest.version,
-         .nic = request.nic},
+         .path = request.path},
         now);
 }
 
@@ -275,16 +275,16 @@ bool RelayPostActor::OnRoomReturned(const RoomReturned&) {
 }
 
 bool RelayPostActor::OnCloseEndpoint(const CloseEndpoint& close) {
-  return poster_.CloseEndpoint(close.target, close.nic, close.endpoint);
+  return poster_.CloseEndpoint(close.target, close.path, close.endpoint);
 }
 
 void RelayPostActor::CheckStuck(uint64_t now) {
   next_stuck_check_ = now + piece_timeout_ / 8;
   if (now < piece_timeout_) return;
-  poster_.EachStuck(now - piece_timeout_, [this](const TargetRoute& route, uint32_t nic) {
+  poster_.EachStuck(now - piece_timeout_, [this](const TargetRoute& route, PathId path) {
     return error_out.TrySend({.target = route.index,
                               .target_version = route.version,
-                              .nic = nic,
+                              .path = path,
                               .status = FabricStatus::kTransport});
   });
 }

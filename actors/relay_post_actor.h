@@ -135,7 +135,7 @@ class RelayPostActor : public Actor, public Poller {
   void AskForSession(InboundPiece& piece);
   size_t AskForSessions();
   void SetRoute(InboundPiece& piece, const TargetRoute& route);
-  bool PickNic(InboundPiece& piece) const;
+  bool PickPath(InboundPiece& piece) const;
   size_t TellPeerActor();
   template <class Visit>
   void EachWaitingPiece(Visit visit) {

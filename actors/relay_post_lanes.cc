@@ -202,21 +202,18 @@ void RelayPostActor::SetRoute(InboundPiece& piece, const TargetRoute& route) {
   piece.name = InboundPiece::kNoName;
   if (!InsideRegistrations(route, piece.descriptor.plan())) {
     Condemn(piece, RelayStatus::kRemoteAccess);
-  } else if (!PickNic(piece)) {
+  } else if (!PickPath(piece)) {
     Condemn(piece, RelayStatus::kTransport);
   }
 }
 
-// The NIC that sender and relay agree on, or the next one that is connected.
-bool RelayPostActor::PickNic(InboundPiece& piece) const {
-  const TargetBuffer* buffer = piece.route->Find(piece.descriptor.plans[0].final_destination);
-  const auto count = static_cast<uint32_t>(options_.nics.size());
-  const uint32_t first = ChooseNic(*buffer, count, piece.id.sequence);
-  for (uint32_t i = 0; i < count; ++i) {
-    piece.nic = (first + i) % count;
-    if (poster_.OpenEndpoint(*piece.route, piece.nic) != 0) return true;
-  }
-  return false;
+// The own NIC is the one that sender and relay agree on, if that is connected.
+bool RelayPostActor::PickPath(InboundPiece& piece) const {
+  const TargetRoute& route = *piece.route;
+  piece.path = route.ChoosePath(
+      route.Find(piece.descriptor.plans[0].final_destination), piece.id.sequence,
+      [&](PathId path, EndpointId) { return poster_.OpenEndpoint(route, path) != 0; });
+  return piece.path != kNoPath;
 }
 
 size_t RelayPostActor::AskForSessions() {

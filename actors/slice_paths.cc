@@ -3,23 +3,15 @@
 namespace railhop {
 
 SlicePaths::SlicePaths(uint32_t nic_count)
-    : nic_count_(nic_count), broken_(size_t{kMaxTargets} * nic_count) {}
+    : path_count_(PathCount(nic_count)), broken_(size_t{kMaxTargets} * path_count_) {}
 
-uint32_t SlicePaths::Choose(const TargetRoute& route, const TargetBuffer* buffer, uint64_t turn,
-                            uint32_t avoid) const {
-  const auto usable = [&](uint32_t nic) { return nic != avoid && !IsBroken(route, nic); };
-  if (buffer != nullptr) {
-    const std::vector<uint32_t>& preferred = buffer->own_nics;
-    for (size_t i = 0; i < preferred.size(); ++i) {
-      const uint32_t nic = preferred[(turn + i) % preferred.size()];
-      if (usable(nic)) return nic;
-    }
-  }
-  for (uint32_t i = 0; i < nic_count_; ++i) {
-    const auto nic = static_cast<uint32_t>((turn + i) % nic_count_);
-    if (usable(nic)) return nic;
-  }
-  return avoid != kNone && !IsBroken(route, avoid) ? avoid : kNone;
+PathId SlicePaths::Choose(const TargetRoute& route, const TargetBuffer* buffer, uint64_t turn,
+                          PathId avoid) const {
+  const PathId chosen = route.ChoosePath(buffer, turn, [&](PathId path, EndpointId) {
+    return path != avoid && !IsBroken(route, path);
+  });
+  if (chosen != kNoPath || avoid == kNoPath) return chosen;
+  return route.endpoints[avoid] != 0 && !IsBroken(route, avoid) ? avoid : kNoPath;
 }
 
 }  // namespace railhop

@@ -56,7 +56,7 @@ class SubmitActor : public Actor, private Poller {
   struct Options {
     RoutePlanner::Options routes;
     uint32_t nic_count = 1;
-    SliceSize slice = {};         // what a request is dealt out in over several NICs
+    SliceSize slice = {};         // what a request is dealt out in over several paths
     uint32_t slice_attempts = 1;  // of a direct slice, the first one included
     JobSizes job_sizes = {.idle = 128 * 1024, .backlog = 128 * 1024};  // CopyEngine::job_sizes
     Fences* fences = nullptr;  // of batches that have to wait; outlives the actor
@@ -98,8 +98,8 @@ class SubmitActor : public Actor, private Poller {
   struct DirectSlice {
     Span span;
     uint32_t target = 0;
-    uint32_t nic = SlicePaths::kNone;  // that it was posted to last
-    EndpointId endpoint = 0;           // of `nic`, as its route had it
+    PathId path = kNoPath;    // that it was posted to last
+    EndpointId endpoint = 0;  // of `path`, as its route had it
     uint32_t attempts = 0;
   };
   struct Target {
@@ -114,7 +114,7 @@ class SubmitActor : public Actor, private Poller {
       return route != nullptr && route->version > failed_version ? TransferError::kNone : failure;
     }
     uint64_t lane_turn = 0;  // alternates over lanes
-    uint64_t nic_turn = 0;   // alternates over our own NICs
+    uint64_t path_turn = 0;  // alternates over the paths of a buffer
     uint64_t wanted_at = 0;  // cycles: when a peer was last asked for
   };
 
@@ -173,7 +173,7 @@ class SubmitActor : public Actor, private Poller {
   bool PostDirect(uint32_t target, Flow& flow);
   bool PostAgain(SlabHandle handle);
   void EndAgain(uint32_t batch, TransferError error);
-  void Post(SlabHandle handle, DirectSlice& slice, uint32_t nic);
+  void Post(SlabHandle handle, DirectSlice& slice, PathId path);
   void EndDirect(SlabHandle handle, TransferError error);
   bool MayGoAgain(const DirectSlice& slice, TransferError error) const;
   void OnDirectDone(const SliceDone& done);

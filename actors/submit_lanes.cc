@@ -335,11 +335,11 @@ bool SubmitActor::PostDirect(uint32_t index, Flow& flow) {
   // The target may have been connected anew since the span was cut, with other buffers; outside of
   // them the post fails as it must.
   const TargetBuffer* buffer = target.route->Find(span.destination);
-  const uint32_t nic = paths_.Choose(*target.route, buffer, target.nic_turn);
-  if (nic == SlicePaths::kNone) return false;  // until the target is connected anew, or fails
+  const PathId path = paths_.Choose(*target.route, buffer, target.path_turn);
+  if (path == kNoPath) return false;  // until the target is connected anew, or fails
   uint64_t length = std::min(span.length, options_.max_piece_bytes);
   if (buffer != nullptr) {
-    if (paths_.Spreads(*buffer)) length = std::min(length, options_.slice.Next(span.length));
+    if (SlicePaths::Spreads(*buffer)) length = std::min(length, options_.slice.Next(span.length));
     length = std::min(length, buffer->length - (span.destination - buffer->address));
   }
   if (span.length > length) {
@@ -348,20 +348,20 @@ bool SubmitActor::PostDirect(uint32_t index, Flow& flow) {
   } else {
     pool_.PopFront(flow.queue);
   }
-  ++target.nic_turn;
+  ++target.path_turn;
   ++flow.in_flight;
   const SlabHandle handle = direct_.Allocate();
   DirectSlice& slice = *direct_.Get(handle);
   slice = {.span = span, .target = index};
-  Post(handle, slice, nic);
+  Post(handle, slice, path);
   Count(stats_.slices_direct, 1);
   return true;
 }
 
-void SubmitActor::Post(SlabHandle handle, DirectSlice& slice, uint32_t nic) {
+void SubmitActor::Post(SlabHandle handle, DirectSlice& slice, PathId path) {
   const TargetRoute* const route = targets_[slice.target].route;
-  slice.nic = nic;
-  slice.endpoint = route->endpoints[nic];
+  slice.path = path;
+  slice.endpoint = route->endpoints[path];
   ++slice.attempts;
   const Span& span = slice.span;
   post_out.Send({.local = span.source,
@@ -369,8 +369,8 @@ void SubmitActor::Post(SlabHandle handle, DirectSlice& slice, uint32_t nic) {
                  .length = span.length,
                  .token = handle.ToWord(),
                  .target = route,
-                 .lkey = span.region->lkeys[nic],
-                 .nic = static_cast<uint16_t>(nic),
+                 .lkey = span.region->lkeys[OwnNic(path)],
+                 .path = path,
                  .opcode = span.is_read ? FabricOpcode::kRead : FabricOpcode::kWrite});
 }
 
@@ -384,10 +384,10 @@ bool SubmitActor::PostAgain(SlabHandle handle) {
   }
   if (post_out.Room() == 0) return false;
   const TargetBuffer* buffer = target.route->Find(slice.span.destination);
-  const uint32_t nic = paths_.Choose(*target.route, buffer, target.nic_turn, slice.nic);
-  if (nic == SlicePaths::kNone) return false;
-  ++target.nic_turn;
-  Post(handle, slice, nic);
+  const PathId path = paths_.Choose(*target.route, buffer, target.path_turn, slice.path);
+  if (path == kNoPath) return false;
+  ++target.path_turn;
+  Post(handle, slice, path);
   Count(stats_.slices_again, 1);
   return true;
 }
@@ -408,7 +408,7 @@ void SubmitActor::OnDirectDone(const SliceDone& done) {
   const auto error = static_cast<TransferError>(done.status);
   if (error == TransferError::kNone) targets_[slice->target].suspect = false;
   if (error == TransferError::kTransport || error == TransferError::kHungUp) {
-    paths_.NoteBroken(slice->target, slice->nic, slice->endpoint);
+    paths_.NoteBroken(slice->target, slice->path, slice->endpoint);
   }
   if (MayGoAgain(*slice, error)) {
     again_.push_back(handle);

@@ -24,9 +24,4 @@ bool TargetRoute::Covers(const TargetBuffer& first, uint64_t address, uint64_t l
   }
 }
 
-uint32_t ChooseNic(const TargetBuffer& buffer, uint32_t nic_count, uint64_t turn) {
-  if (buffer.own_nics.empty()) return static_cast<uint32_t>(turn % nic_count);
-  return buffer.own_nics[turn % buffer.own_nics.size()];
-}
-
 }  // namespace railhop

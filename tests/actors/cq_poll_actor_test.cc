@@ -292,7 +292,7 @@ TEST_F(CqPollActorTest, AnEndpointsErrorIsToldOncePerVersion) {
   ASSERT_THAT(world_->errors, SizeIs(1));
   EXPECT_EQ(world_->errors[0].target, 3u);
   EXPECT_EQ(world_->errors[0].target_version, 1u);
-  EXPECT_EQ(world_->errors[0].nic, 0u);
+  EXPECT_EQ(world_->errors[0].path, MakePath(0));
   EXPECT_EQ(world_->errors[0].status, FabricStatus::kTransport);
   JobPosted anew = Slice(200, 3);
   anew.target_version = 2;

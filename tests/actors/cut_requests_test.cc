@@ -14,7 +14,7 @@ TargetBuffer Buffer(uint64_t address, uint64_t length, uint32_t rkey) {
   TargetBuffer buffer;
   buffer.address = address;
   buffer.length = length;
-  buffer.rkey = rkey;
+  buffer.rkeys = {rkey};
   return buffer;
 }
 
@@ -172,7 +172,7 @@ TEST(RequestCutter, RandomPlansKeepEveryByte) {
       ASSERT_EQ(reinterpret_cast<uint64_t>(request.local), done);
       const TargetBuffer* buffer = route.Find(request.remote_address);
       ASSERT_NE(buffer, nullptr);
-      ASSERT_EQ(buffer->rkey, request.rkey);
+      ASSERT_EQ(buffer->rkeys[0], request.rkey);
       ASSERT_LE(request.remote_address + request.length, buffer->address + buffer->length);
       for (uint64_t left = request.length, at = request.remote_address; left != 0;) {
         ASSERT_EQ(at, plan[entry].final_destination + offset);

@@ -34,13 +34,20 @@ class FakeNic : public Nic {
   uint32_t send_queue_depth() const override { return 16; }
   absl::StatusOr<MemoryKey> Register(void*, size_t) override { return MemoryKey{1, 1}; }
   absl::Status Deregister(const MemoryKey&) override { return absl::OkStatus(); }
-  absl::StatusOr<EndpointId> Connect(const TargetInfo& target) override {
+  absl::StatusOr<EndpointId> Connect(const TargetInfo& target, size_t remote_nic) override {
     ++attempts;
     if (!refuse.ok()) return refuse;
-    open[++last_] = target.connection;
+    if (const auto found = refused.find(target.nics[remote_nic].name); found != refused.end()) {
+      return found->second;
+    }
+    open[++last_] = target.nics[remote_nic].connection;
     return last_;
   }
   void Disconnect(EndpointId endpoint) override { open.erase(endpoint); }
+  std::string Describe(EndpointId endpoint) const override {
+    const auto found = open.find(endpoint);
+    return name_ + " -> " + (found == open.end() ? "nothing" : found->second);
+  }
   bool Prepare(const WorkRequest&) override { return false; }
   void Submit() override {}
   size_t SendRoom(EndpointId) const override { return 0; }
@@ -51,6 +58,7 @@ class FakeNic : public Nic {
   int fd() const override { return -1; }
 
   absl::Status refuse;
+  std::map<std::string, absl::Status> refused;  // by the target's NIC
   int attempts = 0;
   std::map<EndpointId, std::string> open;  // -> connection
 
@@ -74,7 +82,7 @@ class DataActor : public Actor {
     return true;
   }
   bool OnClose(const CloseEndpoint& message) {
-    nics[message.nic]->Disconnect(message.endpoint);
+    nics[OwnNic(message.path)]->Disconnect(message.endpoint);
     return true;
   }
   bool accept = true;
@@ -88,8 +96,8 @@ class DataActor : public Actor {
 TargetInfo Info(const std::string& name, const std::string& connection) {
   return {.name = name,
           .kind = "sim",
-          .buffers = {{0x1000, 0x1000, 7, {"nic1"}}},
-          .connection = connection};
+          .buffers = {{0x1000, 0x1000, {7}, {"nic1"}}},
+          .nics = {{name, connection}}};
 }
 
 // Answers at once as the directory has it; of a target that is mute, when the test lets it.
@@ -149,8 +157,8 @@ class EndpointActorTest : public testing::Test {
 
   EndpointActor::Options MakeOptions() {
     return {.nics = {&nics_[0], &nics_[1]},
-            .rails = {"rail0", "rail1"},
-            .rail_map = {{"nic0", "rail0"}, {"nic1", "rail1"}}};
+            .routes = {.own_rails = {"rail0", "rail1"},
+                       .rail_map = {{"nic0", "rail0"}, {"nic1", "rail1"}}}};
   }
 
   void Pass(int times = 3) {
@@ -190,7 +198,7 @@ class EndpointActorTest : public testing::Test {
     Pass();
   }
   void Break(uint32_t nic, FabricStatus status, uint32_t version = 1, uint32_t target = 0) {
-    relay_.error.Send({target, version, nic, status});
+    relay_.error.Send({target, version, MakePath(nic), status});
     Pass();
   }
   const TargetRoute& Route() const { return *submit_.ready.back().route; }
@@ -227,12 +235,12 @@ TEST_F(EndpointActorTest, OpenGivesAnIndexAndTellsBothDataActors) {
   EXPECT_EQ(route.name, "a");
   EXPECT_EQ(route.index, 0u);
   EXPECT_EQ(route.version, 1u);
-  ASSERT_THAT(route.endpoints, SizeIs(2));
-  EXPECT_EQ(nics_[0].open[route.endpoints[0]], "x");
-  EXPECT_EQ(nics_[1].open[route.endpoints[1]], "x");
+  ASSERT_THAT(route.endpoints, SizeIs(PathCount(2)));
+  EXPECT_EQ(nics_[0].open[route.endpoints[MakePath(0)]], "x");
+  EXPECT_EQ(nics_[1].open[route.endpoints[MakePath(1)]], "x");
   ASSERT_THAT(route.buffers, SizeIs(1));
   EXPECT_THAT(route.buffers[0].rails, ElementsAre("rail1"));
-  EXPECT_THAT(route.buffers[0].own_nics, ElementsAre(1));
+  EXPECT_THAT(route.buffers[0].paths, ElementsAre(MakePath(1)));
   EXPECT_EQ(endpoint_.NextPoll(now_), Poller::kNever);
 }
 
@@ -253,19 +261,18 @@ TEST_F(EndpointActorTest, AnUnknownTargetIsAnErrorAndTakesNoIndex) {
   const auto missing = Open("missing");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   directory_["bad"] = Info("bad", "x");
-  nics_[1].refuse = absl::PermissionDeniedError("may not");
+  nics_[0].refuse = nics_[1].refuse = absl::PermissionDeniedError("may not");
   const auto refused = Open("bad");
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("nic1"));
-  EXPECT_THAT(nics_[0].open, IsEmpty());  // what was connected already is closed again
-  nics_[1].refuse = absl::OkStatus();
+  nics_[0].refuse = nics_[1].refuse = absl::OkStatus();
   directory_["good"] = Info("good", "x");
   EXPECT_EQ(*Open("good"), 0u);
 }
 
 TEST_F(EndpointActorTest, OverlappingBuffersAreRefused) {
   directory_["a"] = Info("a", "x");
-  directory_["a"].buffers.push_back({0x1800, 0x1000, 8, {}});
+  directory_["a"].buffers.push_back({0x1800, 0x1000, {8}, {}});
   EXPECT_EQ(Open("a").status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(nics_[0].attempts, 0);
 }
@@ -291,7 +298,7 @@ TEST_F(EndpointActorTest, ResolveAnswersTheRelayWithItsToken) {
 TEST_F(EndpointActorTest, NewMetadataBecomesANewVersionOverTheSameEndpoints) {
   directory_["a"] = Info("a", "x");
   ASSERT_TRUE(Open("a").ok());
-  directory_["a"].buffers.push_back({0x8000, 0x1000, 9, {}});
+  directory_["a"].buffers.push_back({0x8000, 0x1000, {9}, {}});
   Advance(milliseconds(20));
   EXPECT_EQ(*Open("a"), 0u);
   Pass();
@@ -308,15 +315,15 @@ TEST_F(EndpointActorTest, ABrokenEndpointIsConnectedAnew) {
   Pass();
   const TargetRoute first = Route();
   Break(1, FabricStatus::kTransport);
-  EXPECT_FALSE(nics_[1].open.contains(first.endpoints[1]));  // flushed at once
-  EXPECT_EQ(nics_[1].attempts, 1);                           // but not connected in the same breath
+  EXPECT_FALSE(nics_[1].open.contains(first.endpoints[MakePath(1)]));  // flushed at once
+  EXPECT_EQ(nics_[1].attempts, 1);  // but not connected in the same breath
   EXPECT_EQ(endpoint_.NextPoll(now_), now_ + ToCycles(EndpointActor::kFirstRetry));
   Break(1, FabricStatus::kFlushed);  // the same news again
   Advance(milliseconds(11));
   EXPECT_EQ(Route().version, 2u);
-  EXPECT_EQ(Route().endpoints[0], first.endpoints[0]);
-  EXPECT_NE(Route().endpoints[1], first.endpoints[1]);
-  EXPECT_TRUE(nics_[1].open.contains(Route().endpoints[1]));
+  EXPECT_EQ(Route().endpoints[MakePath(0)], first.endpoints[MakePath(0)]);
+  EXPECT_NE(Route().endpoints[MakePath(1)], first.endpoints[MakePath(1)]);
+  EXPECT_TRUE(nics_[1].open.contains(Route().endpoints[MakePath(1)]));
   EXPECT_EQ(relay_.ready.back().route, &Route());
   EXPECT_THAT(submit_.failed, IsEmpty());
   EXPECT_EQ(endpoint_.NextPoll(now_), Poller::kNever);
@@ -388,7 +395,7 @@ TEST_F(EndpointActorTest, ADeadTargetIsReportedAndFoundAgain) {
   Advance(milliseconds(1001));
   EXPECT_EQ(Route().version, 2u);
   EXPECT_EQ(Route().index, 0u);
-  EXPECT_EQ(nics_[1].open[Route().endpoints[1]], "restarted");
+  EXPECT_EQ(nics_[1].open[Route().endpoints[MakePath(1)]], "restarted");
   EXPECT_EQ(*Open("a"), 0u);
 }
 
@@ -428,8 +435,8 @@ TEST_F(EndpointActorTest, ARestartedTargetLeavesNoEndpointOfItsPredecessor) {
   EXPECT_THAT(nics_[1].open, SizeIs(1));
   EXPECT_THAT(submit_.failed, IsEmpty());
   Advance(milliseconds(5001));
-  EXPECT_THAT(nics_[0].open, ElementsAre(testing::Pair(Route().endpoints[0], "new")));
-  EXPECT_THAT(nics_[1].open, ElementsAre(testing::Pair(Route().endpoints[1], "new")));
+  EXPECT_THAT(nics_[0].open, ElementsAre(testing::Pair(Route().endpoints[MakePath(0)], "new")));
+  EXPECT_THAT(nics_[1].open, ElementsAre(testing::Pair(Route().endpoints[MakePath(1)], "new")));
   EXPECT_EQ(endpoint_.NextPoll(now_), Poller::kNever);
 }
 
@@ -473,6 +480,97 @@ TEST_F(EndpointActorTest, WithOneNicLeftATargetIsNotFailed) {
   nics_[0].refuse = nics_[1].refuse = absl::OkStatus();
   Advance(milliseconds(1001));
   EXPECT_EQ(Route().version, 2u);
+}
+
+// --- Several paths
+
+// With a NIC on each rail, and a buffer near both.
+TargetInfo TwoNics(const std::string& where = "") {
+  return {.name = "a",
+          .kind = "sim",
+          .buffers = {{0x1000, 0x1000, {7, 8}, {"nic0", "nic1"}}},
+          .nics = {{"nic0", "zero" + where}, {"nic1", "one" + where}}};
+}
+
+TEST_F(EndpointActorTest, EachNicIsConnectedToTheOneOnItsRail) {
+  directory_["a"] = TwoNics();
+  ASSERT_TRUE(Open("a").ok());
+  Pass();
+  EXPECT_THAT(nics_[0].open, ElementsAre(testing::Pair(Route().endpoints[MakePath(0, 0)], "zero")));
+  EXPECT_THAT(nics_[1].open, ElementsAre(testing::Pair(Route().endpoints[MakePath(1, 1)], "one")));
+  EXPECT_EQ(Route().endpoints[MakePath(0, 1)], 0u);
+  EXPECT_THAT(Route().buffers[0].paths, ElementsAre(MakePath(0, 0), MakePath(1, 1)));
+  EXPECT_EQ(Route().buffers[0].rkeys[1], 8u);
+}
+
+TEST_F(EndpointActorTest, ANicThatCannotConnectIsDoneWithoutAndComesLater) {
+  directory_["a"] = TwoNics();
+  nics_[1].refuse = absl::FailedPreconditionError("nic1 has no link");
+  ASSERT_TRUE(Open("a").ok());
+  Pass();
+  EXPECT_NE(Route().endpoints[MakePath(0, 0)], 0u);
+  ASSERT_THAT(warnings_, testing::Not(IsEmpty()));
+  EXPECT_THAT(warnings_[0], testing::AllOf(HasSubstr("target a"), HasSubstr("nic1 has no link")));
+  nics_[1].refuse = absl::OkStatus();
+  Advance(milliseconds(11));
+  EXPECT_EQ(Route().version, 2u);
+  EXPECT_NE(Route().endpoints[MakePath(1, 1)], 0u);
+  EXPECT_EQ(endpoint_.NextPoll(now_), Poller::kNever);
+}
+
+TEST_F(EndpointActorTest, WhenItsPathIsGoneANicIsConnectedToAnotherOfTheTargets) {
+  directory_["a"] = TwoNics();
+  ASSERT_TRUE(Open("a").ok());
+  Pass();
+  nics_[1].refused["nic1"] = absl::FailedPreconditionError("no link");
+  relay_.error.Send({0, 1, MakePath(1, 1), FabricStatus::kTransport});
+  Pass();
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_THAT(warnings_[0], HasSubstr("nic1 -> one")) << "names both ends";
+  Advance(milliseconds(11));
+  EXPECT_EQ(Route().version, 2u);
+  EXPECT_EQ(Route().endpoints[MakePath(1, 1)], 0u);
+  EXPECT_NE(Route().endpoints[MakePath(1, 0)], 0u);
+  // The one that is wanted comes back, and its stand-in stays.
+  nics_[1].refused.clear();
+  for (int i = 0; i < 60; ++i) Advance(milliseconds(100));
+  EXPECT_NE(Route().endpoints[MakePath(1, 1)], 0u);
+  EXPECT_NE(Route().endpoints[MakePath(1, 0)], 0u);
+  EXPECT_EQ(endpoint_.NextPoll(now_), Poller::kNever);
+  EXPECT_THAT(submit_.failed, IsEmpty());
+}
+
+TEST_F(EndpointActorTest, ABrokenSpareIsLookedForRarely) {
+  directory_["a"] = TwoNics();
+  ASSERT_TRUE(Open("a").ok());
+  nics_[1].refuse = absl::FailedPreconditionError("no link");
+  relay_.error.Send({0, 1, MakePath(1, 1), FabricStatus::kTransport});
+  const int lookups = lookups_;
+  for (int i = 0; i < 600; ++i) Advance(milliseconds(100));
+  EXPECT_LE(lookups_ - lookups, 7 + 12) << "on the way to every 5 s";
+  // But at once when nothing else is left.
+  nics_[1].refuse = absl::OkStatus();
+  const uint32_t version = Route().version;
+  relay_.error.Send({0, version, MakePath(0, 0), FabricStatus::kTransport});
+  Advance(milliseconds(1001));
+  Advance(milliseconds(1));
+  EXPECT_NE(Route().endpoints[MakePath(0, 0)], 0u);
+  EXPECT_NE(Route().endpoints[MakePath(1, 1)], 0u);
+}
+
+TEST_F(EndpointActorTest, PathsToANicThatTheTargetHasNoMoreAreClosed) {
+  directory_["a"] = TwoNics();
+  ASSERT_TRUE(Open("a").ok());
+  Pass();
+  directory_["a"].nics.pop_back();
+  Advance(milliseconds(20));
+  ASSERT_TRUE(Open("a").ok());
+  Pass();
+  EXPECT_EQ(Route().endpoints[MakePath(1, 1)], 0u);
+  EXPECT_NE(Route().endpoints[MakePath(1, 0)], 0u);
+  EXPECT_THAT(nics_[1].open, SizeIs(2)) << "what was posted may still complete";
+  Advance(milliseconds(5001));
+  EXPECT_THAT(nics_[1].open, SizeIs(1));
 }
 
 TEST_F(EndpointActorTest, FullEdgesLoseNothingAndOpenWaitsForThem) {
@@ -596,7 +694,7 @@ TEST_F(EndpointActorTest, WhoOpensWhileATargetIsReadGetsWhatIsReadAfterThat) {
   EXPECT_EQ(*Finish(std::move(first)), 0u);
   Pass();
   ASSERT_THAT(resolver_->waiting, SizeIs(1)) << "it may know of news";
-  directory_["a"].buffers.push_back({0x8000, 0x1000, 9, {}});
+  directory_["a"].buffers.push_back({0x8000, 0x1000, {9}, {}});
   resolver_->LetAnswer("a");
   EXPECT_EQ(*Finish(std::move(second)), 0u);
   EXPECT_THAT(Route().buffers, SizeIs(2));
@@ -638,7 +736,7 @@ TEST(EndpointActorThreadTest, OpensFromManyThreadsWhileTheReactorParks) {
         return absl::StatusOr<TargetInfo>(Info(name, "x"));
       }),
       EndpointActor::Options{
-          .nics = {&nic}, .rails = {"nic0"}, .rail_map = {}, .open_timeout = milliseconds(30000)});
+          .nics = {&nic}, .routes = {.own_rails = {"nic0"}}, .open_timeout = milliseconds(30000)});
   const EdgeOptions small = OrderedPorts<TargetReady, TargetFailed>::kEdge;
   system.Connect<&DataActor::OnReady>(endpoint, endpoint.ready_to_submit, submit, small);
   system.Connect<&DataActor::OnReady>(endpoint, endpoint.ready_to_relay, relay, small);

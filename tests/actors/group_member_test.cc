@@ -35,7 +35,7 @@ class KeyNic : public Nic {
     registered.erase(key.lkey);
     return absl::OkStatus();
   }
-  absl::StatusOr<EndpointId> Connect(const TargetInfo&) override { return EndpointId{1}; }
+  absl::StatusOr<EndpointId> Connect(const TargetInfo&, size_t) override { return EndpointId{1}; }
   void Disconnect(EndpointId) override {}
   bool Prepare(const WorkRequest&) override { return false; }
   void Submit() override {}

@@ -184,7 +184,7 @@ class RelayPostActorTest : public ::testing::Test {
             .token = token,
             .target = &route,
             .lkey = 3,
-            .nic = 0,
+            .path = 0,
             .opcode = FabricOpcode::kWrite};
   }
 
@@ -309,6 +309,26 @@ TEST_F(RelayPostActorTest, ADestinationOutsideTheRegistrationsIsRefusedWhole) {
   EXPECT_EQ(nic().posted[1].rkey, 2u);
 }
 
+TEST_F(RelayPostActorTest, APathUsesTheKeysOfTheTargetsNicThatItLeadsTo) {
+  Make(256, 4 * kSlotBytes, 2);
+  TargetRoute route = MakeRoute(0, "t", 2, {MakeBuffer(kBase, kMiB, 9)});
+  route.buffers[0].rkeys = {50, 51, 52};
+  route.buffers[0].paths = {MakePath(1, 2), MakePath(0, 1)};
+  route.endpoints[MakePath(1, 2)] = 5;
+  route.endpoints[MakePath(0, 1)] = 6;
+  Know(std::move(route));
+  LaneUser user = Claim(0, 500);
+  for (int i = 0; i < 2; ++i) user.Send("t", kBase, 10);
+  Run();
+  ASSERT_THAT(nic(1).posted, SizeIs(1));
+  EXPECT_EQ(nic(1).posted[0].endpoint, 5u);
+  EXPECT_EQ(nic(1).posted[0].rkey, 52u);
+  EXPECT_EQ(nic(1).posted[0].lkey, 41u);
+  ASSERT_THAT(nic(0).posted, SizeIs(1));
+  EXPECT_EQ(nic(0).posted[0].endpoint, 6u);
+  EXPECT_EQ(nic(0).posted[0].rkey, 51u);
+}
+
 TEST_F(RelayPostActorTest, TakesTheNicThatTheSenderExpects) {
   Make(256, 4 * kSlotBytes, 3);
   Know(MakeRoute(0, "t", 3, {MakeBuffer(kBase, kMiB, 9, {2, 0})}));
@@ -317,7 +337,7 @@ TEST_F(RelayPostActorTest, TakesTheNicThatTheSenderExpects) {
   Run();
   ASSERT_THAT(world_->posted, SizeIs(4));
   for (const JobPosted& job : world_->posted) {
-    EXPECT_EQ(job.nic, job.sequence % 2 == 0 ? 2 : 0);
+    EXPECT_EQ(job.path, MakePath(job.sequence % 2 == 0 ? 2 : 0));
   }
   EXPECT_EQ(nic(2).posted[0].endpoint, 3u);
   EXPECT_EQ(nic(2).posted[0].lkey, 42u);
@@ -333,9 +353,9 @@ TEST_F(RelayPostActorTest, AnotherNicStandsInForOneThatIsNotConnected) {
   user.Send("t", kBase, 10);
   Run();
   ASSERT_THAT(world_->posted, SizeIs(1));
-  EXPECT_EQ(world_->posted[0].nic, 1);
+  EXPECT_EQ(world_->posted[0].path, MakePath(1));
   TargetRoute none = MakeRoute(1, "none", 2);
-  none.endpoints = {0, 0};
+  none.endpoints.assign(PathCount(2), 0);
   Know(std::move(none));
   user.Send("none", kBase, 10);
   Run();
@@ -408,7 +428,7 @@ TEST_F(RelayPostActorTest, AWaitingPieceFollowsItsTargetToANewConnection) {
   ASSERT_THAT(world_->posted, SizeIs(1));
   TargetRoute anew = MakeRoute(0, "t");
   anew.version = 2;
-  anew.endpoints = {77};
+  anew.endpoints[0] = 77;
   Know(std::move(anew));
   FinishAll(1);
   ASSERT_THAT(world_->posted, SizeIs(2));
@@ -753,7 +773,7 @@ TEST_F(RelayPostActorTest, ASliceGoesOverTheNewestConnection) {
   const TargetRoute& old = Know(MakeRoute(0, "t"));
   TargetRoute anew = MakeRoute(0, "t");
   anew.version = 2;
-  anew.endpoints = {77};
+  anew.endpoints[0] = 77;
   anew.buffers = {MakeBuffer(kBase, kMiB, 10)};
   Know(std::move(anew));
   world_->slice_out.Send(Slice(old, 1, 100));
@@ -807,7 +827,7 @@ TEST_F(RelayPostActorTest, AClosedEndpointGetsNothingMore) {
   user.Send("t", kBase, 20 * kSlice);
   world_->slice_out.Send(Slice(route, 1, 100 * kSlice));
   Run();
-  world_->close_out.Send({.endpoint = 1, .target = 0, .nic = 0});
+  world_->close_out.Send({.endpoint = 1, .target = 0, .path = 0});
   Run();
   EXPECT_THAT(nic().disconnected, ElementsAre(1u));
   // Everything ends, with an error, and nothing was posted behind the disconnection.
@@ -829,10 +849,10 @@ TEST_F(RelayPostActorTest, ClosingAFormerEndpointDoesNotOpenTheNewOne) {
   Know(MakeRoute(0, "t"));
   TargetRoute anew = MakeRoute(0, "t");
   anew.version = 2;
-  anew.endpoints = {77};
+  anew.endpoints[0] = 77;
   const TargetRoute& route = Know(std::move(anew));
-  world_->close_out.Send({.endpoint = 77, .target = 0, .nic = 0});
-  world_->close_out.Send({.endpoint = 1, .target = 0, .nic = 0});
+  world_->close_out.Send({.endpoint = 77, .target = 0, .path = 0});
+  world_->close_out.Send({.endpoint = 1, .target = 0, .path = 0});
   Run();
   EXPECT_THAT(nic().disconnected, ElementsAre(77u, 1u));
   world_->slice_out.Send(Slice(route, 1, 10));

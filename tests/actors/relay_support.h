@@ -135,12 +135,12 @@ class LaneUser {
 };
 
 inline TargetBuffer MakeBuffer(uint64_t address, uint64_t length, uint32_t rkey,
-                               std::vector<uint32_t> own_nics = {}) {
+                               const std::vector<uint32_t>& own_nics = {0}) {
   TargetBuffer buffer;
   buffer.address = address;
   buffer.length = length;
-  buffer.rkey = rkey;
-  buffer.own_nics = std::move(own_nics);
+  buffer.rkeys = {rkey};
+  for (const uint32_t nic : own_nics) buffer.paths.push_back(MakePath(nic));
   return buffer;
 }
 
@@ -153,7 +153,8 @@ inline TargetRoute MakeRoute(uint32_t index, const std::string& name, size_t nic
   route.name = name;
   route.buffers = std::move(buffers);
   if (route.buffers.empty()) route.buffers.push_back(MakeBuffer(0x1000'0000, 0x4000'0000, 9));
-  for (uint32_t nic = 0; nic < nics; ++nic) route.endpoints.push_back(10 * index + 1 + nic);
+  route.endpoints.resize(PathCount(nics));
+  for (uint32_t nic = 0; nic < nics; ++nic) route.endpoints[MakePath(nic)] = 10 * index + 1 + nic;
   return route;
 }
 

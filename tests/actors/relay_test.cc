@@ -88,8 +88,9 @@ struct Relay {
     lkey = nic->Register(ring.arena(), kArenaBytes)->lkey;
     route.name = "t";
     route.version = 1;
-    route.buffers = {MakeBuffer(buffer.address, buffer.length, buffer.rkey)};
-    route.endpoints = {*nic->Connect(target->info())};
+    route.buffers = {MakeBuffer(buffer.address, buffer.length, buffer.rkeys[0])};
+    route.endpoints.resize(PathCount(1));
+    route.endpoints[0] = *nic->Connect(target->info(), 0);
   }
 
   void AddActors(ActorSystem& system, Reactor& post, Reactor& poll, Reactor& rest) {
@@ -179,7 +180,7 @@ TEST(Relay, EveryByteOfAPieceArrives) {
 TEST(Relay, AnErrorOfTheNicReachesTheSenderAndTheLaneGoesOn) {
   HandDrivenSystem hand;
   Relay relay(SimMode::kManual, kMiB, hand.clock().clock());
-  relay.route.buffers[0].rkey ^= 1;  // a key that is not valid any more
+  relay.route.buffers[0].rkeys[0] ^= 1;  // a key that is not valid any more
   Reactor& reactor = hand.AddReactor("relay");
   relay.AddActors(hand.system(), reactor, reactor, hand.AddReactor("rest"));
   hand.Start();
@@ -309,7 +310,7 @@ TEST_P(RelayThreadsTest, TwoSendersAndDirectSlicesAtOnce) {
                         .token = 1,
                         .target = &relay.route,
                         .lkey = relay.nic->Register(source.data(), source.size())->lkey,
-                        .nic = 0,
+                        .path = 0,
                         .opcode = FabricOpcode::kWrite};
   relay.world->to_send = slices;
   const uint64_t pieces = StressCount(500, 50'000);

@@ -29,7 +29,7 @@ class RoutePlannerTest : public testing::Test {
   void AddBuffer(std::vector<std::string> rails) {
     const uint64_t address = target_.buffers.size() * 1000;
     target_.buffers.push_back(
-        {.address = address, .length = 1000, .rkey = 0, .rails = std::move(rails), .own_nics = {}});
+        {.address = address, .length = 1000, .rkeys = {}, .paths = {}, .rails = std::move(rails)});
   }
   RoutePlanner::Route Plan(size_t buffer, uint64_t bytes = 1 << 20, Opcode opcode = Opcode::kWrite,
                            bool staging = true) {

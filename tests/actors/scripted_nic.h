@@ -29,7 +29,7 @@ class ScriptedNic : public Nic {
   uint32_t send_queue_depth() const override { return depth_; }
   absl::StatusOr<MemoryKey> Register(void*, size_t) override { return MemoryKey{1, 1}; }
   absl::Status Deregister(const MemoryKey&) override { return absl::OkStatus(); }
-  absl::StatusOr<EndpointId> Connect(const TargetInfo&) override { return EndpointId{1}; }
+  absl::StatusOr<EndpointId> Connect(const TargetInfo&, size_t) override { return EndpointId{1}; }
   void Disconnect(EndpointId endpoint) override {
     EXPECT_TRUE(prepared_.empty()) << "disconnected with requests that were not handed over";
     closed_.insert(endpoint);

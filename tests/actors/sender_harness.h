@@ -88,7 +88,7 @@ struct TestBuffer {
   uint64_t address = kTarget;
   uint64_t length = uint64_t{1} << 36;
   std::vector<std::string> rails = {"rail1"};
-  std::vector<uint32_t> own_nics = {};
+  std::vector<uint32_t> own_nics = {};  // to alternate over; none: all
 };
 
 class SenderHarness {
@@ -170,12 +170,19 @@ class SenderHarness {
     for (const TestBuffer& buffer : buffers) {
       route->buffers.push_back({.address = buffer.address,
                                 .length = buffer.length,
-                                .rkey = 9,
-                                .rails = buffer.rails,
-                                .own_nics = buffer.own_nics});
+                                .rkeys = {9},
+                                .paths = {},
+                                .rails = buffer.rails});
+      for (const uint32_t nic : buffer.own_nics) {
+        route->buffers.back().paths.push_back(MakePath(nic));
+      }
+      for (uint32_t nic = 0; buffer.own_nics.empty() && nic < nics_; ++nic) {
+        route->buffers.back().paths.push_back(MakePath(nic));
+      }
     }
     // Connected anew: no endpoint is one that there was before.
-    for (uint32_t nic = 0; nic < nics_; ++nic) route->endpoints.push_back(++endpoints_);
+    route->endpoints.resize(PathCount(nics_));
+    for (uint32_t nic = 0; nic < nics_; ++nic) route->endpoints[MakePath(nic)] = ++endpoints_;
     routes.push_back(std::move(route));
     EXPECT_TRUE(submit.OnTargetReady({.route = routes.back().get(), .token = kNoToken}));
     return *routes.back();

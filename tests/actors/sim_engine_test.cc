@@ -134,6 +134,28 @@ TEST_F(SimEngineTest, AWriteToAnotherRailIsRelayedAndTheRestGoesDirect) {
   EXPECT_EQ(RankOf(*sender).Stats().bytes_direct, 4 * kMiB);
 }
 
+// Two NICs for each GPU (field fault T5): the target's memory prefers two, and one rank has both.
+TEST_F(SimEngineTest, ABufferNearTwoNicsIsRelayedByARankThatHasBoth) {
+  const Child relay([this](int end) {
+    const auto engine = MakeEngine(Text({"sim2", "sim1"}, kPxn));
+    Child::AwaitEnd(end);
+  });
+  const auto far = MakeEngine(Text({"sim1", "sim2"}));
+  const auto sender = MakeEngine(Text({"sim0"}, kPxn));
+  for (const char* rail : {"sim1", "sim2"}) {
+    ASSERT_TRUE(RankOf(*sender).WaitForRelay(rail, kForever));
+  }
+  std::vector<std::byte> there(8 * kMiB);
+  std::vector<std::byte> here = Pattern(8 * kMiB, 9);
+  Lend(*far, there);
+  Lend(*sender, here);
+  const SegmentHandle peer = sender->OpenSegment(far->name());
+  EXPECT_EQ(Move(*sender, Task(Opcode::kWrite, here, peer, there)), TransferState::kCompleted);
+  EXPECT_EQ(there, here);
+  EXPECT_EQ(RankOf(*sender).Stats().bytes_relayed, 8 * kMiB);
+  EXPECT_EQ(RankOf(*sender).Stats().bytes_direct, 0u) << "none of it goes twice";
+}
+
 TEST_F(SimEngineTest, WithoutARelayTheSameWriteGoesDirect) {
   const auto far = MakeEngine(Text({"sim1"}));
   const auto sender = MakeEngine(Text({"sim0"}, kPxn));

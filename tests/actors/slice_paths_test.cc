@@ -7,67 +7,75 @@
 namespace railhop {
 namespace {
 
+using Paths = std::vector<PathId>;
+
 class SlicePathsTest : public testing::Test {
  protected:
   SlicePathsTest() {
     route_.index = 5;
-    route_.endpoints = {10, 11, 12, 13};
+    route_.endpoints.resize(PathCount(4));
+    for (uint32_t nic = 0; nic < 4; ++nic) route_.endpoints[MakePath(nic)] = 10 + nic;
   }
-  std::vector<uint32_t> FirstFour(uint32_t avoid = SlicePaths::kNone) const {
-    std::vector<uint32_t> nics;
+  Paths FirstFour(PathId avoid = kNoPath) const {
+    Paths paths;
     for (uint64_t turn = 0; turn < 4; ++turn) {
-      nics.push_back(paths_.Choose(route_, &buffer_, turn, avoid));
+      paths.push_back(paths_.Choose(route_, &buffer_, turn, avoid));
     }
-    return nics;
+    return paths;
   }
-  using Nics = std::vector<uint32_t>;
+  static Paths Via(std::vector<uint32_t> nics) {
+    Paths paths;
+    for (const uint32_t nic : nics) paths.push_back(MakePath(nic));
+    return paths;
+  }
 
   SlicePaths paths_{4};
   TargetRoute route_;
   TargetBuffer buffer_;
 };
 
-TEST_F(SlicePathsTest, CountsThroughTheSameNicsAsARelay) {
-  for (const Nics& own : {Nics{}, Nics{2}, Nics{3, 1}}) {
-    buffer_.own_nics = own;
-    for (uint64_t turn = 0; turn < 9; ++turn) {
-      EXPECT_EQ(paths_.Choose(route_, &buffer_, turn), ChooseNic(buffer_, 4, turn));
-    }
-  }
-  EXPECT_EQ(paths_.Choose(route_, nullptr, 6), 2u);
+TEST_F(SlicePathsTest, AlternatesAsARelayDoes) {
+  buffer_.paths = Via({3, 1});
+  EXPECT_EQ(FirstFour(), Via({3, 1, 3, 1}));
+  EXPECT_EQ(paths_.Choose(route_, nullptr, 6), MakePath(2));
 }
 
 TEST_F(SlicePathsTest, SlicesAreDealtOutWhereThereIsAChoice) {
-  EXPECT_TRUE(paths_.Spreads(buffer_));
-  EXPECT_FALSE(SlicePaths(1).Spreads(buffer_));
-  buffer_.own_nics = {2};
-  EXPECT_FALSE(paths_.Spreads(buffer_));
-  buffer_.own_nics = {2, 3};
-  EXPECT_TRUE(paths_.Spreads(buffer_));
+  buffer_.paths = Via({2});
+  EXPECT_FALSE(SlicePaths::Spreads(buffer_));
+  buffer_.paths = {MakePath(2, 0), MakePath(2, 1)};
+  EXPECT_TRUE(SlicePaths::Spreads(buffer_));
 }
 
 TEST_F(SlicePathsTest, ABrokenPathIsLeftOutUntilItIsConnectedAnew) {
-  buffer_.own_nics = {1, 2};
-  paths_.NoteBroken(5, 1, 11);
-  EXPECT_EQ(FirstFour(), (Nics{2, 2, 2, 2}));
-  paths_.NoteBroken(5, 2, 12);
-  EXPECT_EQ(FirstFour(), (Nics{0, 3, 3, 3})) << "better by another rail than not at all";
-  route_.endpoints[2] = 22;
-  EXPECT_EQ(FirstFour(), (Nics{2, 2, 2, 2}));
+  buffer_.paths = Via({1, 2});
+  paths_.NoteBroken(5, MakePath(1), 11);
+  EXPECT_EQ(FirstFour(), Via({2, 2, 2, 2}));
+  paths_.NoteBroken(5, MakePath(2), 12);
+  EXPECT_EQ(FirstFour(), Via({0, 3, 3, 3})) << "better by another rail than not at all";
+  route_.endpoints[MakePath(2)] = 22;
+  EXPECT_EQ(FirstFour(), Via({2, 2, 2, 2}));
   // What broke of a former connection says nothing of this one, nor of another target.
-  paths_.NoteBroken(5, 2, 12);
-  paths_.NoteBroken(4, 2, 22);
-  EXPECT_EQ(FirstFour(), (Nics{2, 2, 2, 2}));
+  paths_.NoteBroken(5, MakePath(2), 12);
+  paths_.NoteBroken(4, MakePath(2), 22);
+  EXPECT_EQ(FirstFour(), Via({2, 2, 2, 2}));
 }
 
-TEST_F(SlicePathsTest, TheNicThatFailedComesLast) {
-  buffer_.own_nics = {1, 2};
-  EXPECT_EQ(FirstFour(1), (Nics{2, 2, 2, 2}));
-  for (const uint32_t nic : {0, 2, 3}) paths_.NoteBroken(5, nic, 10 + nic);
-  EXPECT_EQ(FirstFour(1), (Nics{1, 1, 1, 1}));
-  paths_.NoteBroken(5, 1, 11);
-  EXPECT_EQ(FirstFour(1), Nics(4, SlicePaths::kNone));
-  EXPECT_EQ(FirstFour(), Nics(4, SlicePaths::kNone));
+TEST_F(SlicePathsTest, TheSameNicGoesOnToAnotherOfTheTargets) {
+  route_.endpoints[MakePath(1, 4)] = 30;
+  buffer_.paths = {MakePath(1, 0), MakePath(1, 4)};
+  paths_.NoteBroken(5, MakePath(1, 0), 11);
+  EXPECT_EQ(FirstFour(), Paths(4, MakePath(1, 4)));
+}
+
+TEST_F(SlicePathsTest, ThePathThatFailedComesLast) {
+  buffer_.paths = Via({1, 2});
+  EXPECT_EQ(FirstFour(MakePath(1)), Via({2, 2, 2, 2}));
+  for (const uint32_t nic : {0, 2, 3}) paths_.NoteBroken(5, MakePath(nic), 10 + nic);
+  EXPECT_EQ(FirstFour(MakePath(1)), Via({1, 1, 1, 1}));
+  paths_.NoteBroken(5, MakePath(1), 11);
+  EXPECT_EQ(FirstFour(MakePath(1)), Paths(4, kNoPath));
+  EXPECT_EQ(FirstFour(), Paths(4, kNoPath));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST_F(DirectTest, AWriteIsPostedAndCompletes) {
   EXPECT_EQ(slice.length, 300u);
   EXPECT_EQ(slice.target, sender_.routes[0].get());
   EXPECT_EQ(slice.lkey, 100u);
-  EXPECT_EQ(slice.nic, 0u);
+  EXPECT_EQ(slice.path, MakePath(0));
   EXPECT_EQ(slice.opcode, FabricOpcode::kWrite);
   sender_.PostAll();
   ExpectCompleted(batch, 300);
@@ -358,8 +358,8 @@ class SeveralNicsTest : public DirectTest {
     sender_.Pass();
     std::vector<uint32_t> nics;
     for (const PostSlice& slice : sender_.posts) {
-      nics.push_back(slice.nic);
-      EXPECT_EQ(slice.lkey, 100u + slice.nic);
+      nics.push_back(OwnNic(slice.path));
+      EXPECT_EQ(slice.lkey, 100u + OwnNic(slice.path));
     }
     sender_.PostAll();
     EXPECT_EQ(sender_.State(batch), BatchState::kCompleted);

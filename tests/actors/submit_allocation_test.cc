@@ -45,10 +45,11 @@ class QuietWorld {
     route_.name = "target";
     route_.buffers.push_back({.address = kTarget,
                               .length = uint64_t{1} << 36,
-                              .rkey = 1,
-                              .rails = {"rail1"},
-                              .own_nics = {}});
-    route_.endpoints = {1};
+                              .rkeys = {1},
+                              .paths = {MakePath(0)},
+                              .rails = {"rail1"}});
+    route_.endpoints.resize(PathCount(1));
+    route_.endpoints[0] = 1;
     submit_.OnTargetReady({.route = &route_, .token = kNoToken});
     lane_ = TestRelays::Get().Map(0, 0);
     submit_.OnLaneReady({.mapping = lane_.get(), .next_sequence = 2, .lane = 0});

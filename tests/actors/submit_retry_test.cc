@@ -47,8 +47,8 @@ TEST_F(RetryTest, ARequestIsDealtOutInSlicesAndTheTailGoesWithTheLast) {
   EXPECT_EQ(sender_.posts[0].length, kSlice);
   EXPECT_EQ(sender_.posts[1].length, kSlice);
   EXPECT_EQ(sender_.posts[2].length, kSlice + 100);
-  EXPECT_NE(sender_.posts[0].nic, sender_.posts[1].nic);
-  EXPECT_EQ(sender_.posts[0].nic, sender_.posts[2].nic);
+  EXPECT_NE(sender_.posts[0].path, sender_.posts[1].path);
+  EXPECT_EQ(sender_.posts[0].path, sender_.posts[2].path);
   sender_.RunToEnd();
   ExpectState(batch, BatchState::kCompleted);
 }
@@ -68,7 +68,7 @@ TEST_F(RetryTest, AFailedSliceGoesByTheOtherNic) {
   EXPECT_TRUE(sender_.posts.empty()) << "it is still under way";
   sender_.PostDone(first, TransferError::kTransport);
   const PostSlice second = TakePost();
-  EXPECT_NE(second.nic, first.nic);
+  EXPECT_NE(second.path, first.path);
   EXPECT_NE(second.lkey, first.lkey);
   EXPECT_EQ(second.local, first.local);
   EXPECT_EQ(second.remote_address, first.remote_address);
@@ -87,7 +87,7 @@ TEST_F(RetryTest, NewSlicesLeaveABrokenPathAlone) {
   const BatchId next = sender_.Submit({Write(0, 0, 6 * kSlice)});
   sender_.Pass();
   ASSERT_EQ(sender_.posts.size(), 7u);
-  for (const PostSlice& slice : sender_.posts) EXPECT_NE(slice.nic, failed.nic);
+  for (const PostSlice& slice : sender_.posts) EXPECT_NE(slice.path, failed.path);
   sender_.PostAll();
   ExpectState(first, BatchState::kCompleted);
   ExpectState(next, BatchState::kCompleted);
@@ -96,7 +96,7 @@ TEST_F(RetryTest, NewSlicesLeaveABrokenPathAlone) {
   const BatchId last = sender_.Submit({Write(0, 0, 2 * kSlice)});
   sender_.Pass();
   ASSERT_EQ(sender_.posts.size(), 2u);
-  EXPECT_NE(sender_.posts[0].nic, sender_.posts[1].nic);
+  EXPECT_NE(sender_.posts[0].path, sender_.posts[1].path);
   sender_.PostAll();
   ExpectState(last, BatchState::kCompleted);
 }

@@ -10,9 +10,9 @@ namespace {
 TargetRoute Route() {
   TargetRoute route;
   route.buffers.resize(3);
-  route.buffers[0] = {.address = 1000, .length = 100, .rkey = 1, .rails = {}, .own_nics = {}};
-  route.buffers[1] = {.address = 1100, .length = 50, .rkey = 2, .rails = {}, .own_nics = {}};
-  route.buffers[2] = {.address = 5000, .length = 1, .rkey = 3, .rails = {}, .own_nics = {}};
+  route.buffers[0] = {.address = 1000, .length = 100, .rkeys = {1}, .paths = {}, .rails = {}};
+  route.buffers[1] = {.address = 1100, .length = 50, .rkeys = {2}, .paths = {}, .rails = {}};
+  route.buffers[2] = {.address = 5000, .length = 1, .rkeys = {3}, .paths = {}, .rails = {}};
   return route;
 }
 
@@ -37,27 +37,50 @@ TEST(TargetRouteTest, ATargetWithoutBuffersHasNoneAnywhere) {
 TEST(TargetRouteTest, ABufferMayEndAtTheEndOfTheAddressSpace) {
   TargetRoute route;
   route.buffers.push_back(
-      {.address = UINT64_MAX - 9, .length = 10, .rkey = 1, .rails = {}, .own_nics = {}});
+      {.address = UINT64_MAX - 9, .length = 10, .rkeys = {1}, .paths = {}, .rails = {}});
   EXPECT_EQ(route.Find(UINT64_MAX), &route.buffers[0]);
   EXPECT_EQ(route.Find(UINT64_MAX - 10), nullptr);
 }
 
-// Sender and relay must agree on this table: NICs that qualify, sorted by rail name, number
-// `sequence mod count`.
-TEST(TargetRouteTest, TheNicThatSendsIsTurnModCountOfThoseThatQualify) {
-  const TargetBuffer two{
-      .address = 0, .length = 1, .rkey = 0, .rails = {"a", "b"}, .own_nics = {3, 1}};
-  const TargetBuffer none{.address = 0, .length = 1, .rkey = 0, .rails = {}, .own_nics = {}};
-  struct Row {
-    const TargetBuffer* buffer;
-    uint32_t nics;
-    uint64_t turn;
-    uint32_t chosen;
-  };
-  for (const Row& row :
-       {Row{&two, 4, 0, 3}, Row{&two, 4, 1, 1}, Row{&two, 4, 2, 3}, Row{&two, 4, UINT64_MAX, 1},
-        Row{&none, 4, 0, 0}, Row{&none, 4, 3, 3}, Row{&none, 4, 6, 2}, Row{&none, 1, 17, 0}}) {
-    EXPECT_EQ(ChooseNic(*row.buffer, row.nics, row.turn), row.chosen) << "turn " << row.turn;
+// Sender and relay must agree on this table: own NICs that qualify, sorted by rail name, number
+// `sequence mod count`. (What the paths of a buffer are: route_builder_test.cc.)
+TEST(TargetRouteTest, ThePathIsTurnModCountOfThoseOfTheBuffer) {
+  TargetRoute route;
+  route.endpoints.assign(PathCount(4), 5);
+  TargetBuffer two;
+  two.paths = {MakePath(3), MakePath(1, 2)};
+  const auto any = [](PathId, EndpointId) { return true; };
+  EXPECT_EQ(route.ChoosePath(&two, 0, any), MakePath(3));
+  EXPECT_EQ(route.ChoosePath(&two, 1, any), MakePath(1, 2));
+  EXPECT_EQ(route.ChoosePath(&two, 2, any), MakePath(3));
+  EXPECT_EQ(route.ChoosePath(&two, UINT64_MAX, any), MakePath(1, 2));
+}
+
+TEST(TargetRouteTest, APathThatIsNotConnectedOrNotUsableIsLeftOut) {
+  TargetRoute route;
+  route.endpoints.resize(PathCount(2));
+  route.endpoints[MakePath(0, 3)] = 7;
+  route.endpoints[MakePath(1, 0)] = 8;
+  TargetBuffer buffer;
+  buffer.paths = {MakePath(0, 0), MakePath(0, 3)};
+  const auto any = [](PathId, EndpointId) { return true; };
+  EXPECT_EQ(route.ChoosePath(&buffer, 0, any), MakePath(0, 3)) << "of the buffer's";
+  const auto not_seven = [](PathId, EndpointId endpoint) { return endpoint != 7; };
+  EXPECT_EQ(route.ChoosePath(&buffer, 0, not_seven), MakePath(1, 0)) << "any other";
+  EXPECT_EQ(route.ChoosePath(nullptr, 4, any), MakePath(0, 3));
+  const auto none = [](PathId, EndpointId) { return false; };
+  EXPECT_EQ(route.ChoosePath(&buffer, 0, none), kNoPath);
+  EXPECT_EQ(TargetRoute().ChoosePath(nullptr, 0, any), kNoPath);
+}
+
+TEST(TargetRouteTest, PathsAreNumberedByOwnNicAndThenByTheTargets) {
+  for (uint32_t own = 0; own < 16; ++own) {
+    for (uint32_t remote = 0; remote < kMaxRemoteNics; ++remote) {
+      const PathId path = MakePath(own, remote);
+      EXPECT_EQ(OwnNic(path), own);
+      EXPECT_EQ(RemoteNicOf(path), remote);
+      EXPECT_LT(path, PathCount(16));
+    }
   }
 }
 

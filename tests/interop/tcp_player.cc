@@ -102,8 +102,8 @@ class Player {
 int Play(const std::string& target, uint64_t address, uint64_t bytes) {
   auto nic = TcpNic::Create({});
   if (!nic.ok()) return 1;
-  const TargetInfo info{.name = target, .kind = "tcp", .buffers = {}, .connection = target};
-  auto endpoint = (*nic)->Connect(info);
+  const TargetInfo info{.name = target, .kind = "tcp", .buffers = {}, .nics = {{target, target}}};
+  auto endpoint = (*nic)->Connect(info, 0);
   if (!endpoint.ok()) return 1;
   Player player(nic->get(), *endpoint, bytes);
   const auto say = [](std::string_view step, FabricStatus status) {

@@ -30,7 +30,7 @@ std::string Resources() {
 class RdmaFaultsTest : public RdmaRails {
  protected:
   absl::Status ConnectError(const std::string& connection = "there:2@rxe1") {
-    return nic_->Connect(Info(connection)).status();
+    return nic_->Connect(Info(connection), 0).status();
   }
 };
 
@@ -59,7 +59,7 @@ TEST_F(RdmaFaultsTest, OneRailDownLeavesTheOtherAlone) {
                                      .max_endpoints = 4,
                                      .retry = kQuickRetry});
   ASSERT_TRUE(nic.ok()) << nic.status();
-  const auto endpoint = (*nic)->Connect(Info());
+  const auto endpoint = (*nic)->Connect(Info(), 0);
   ASSERT_TRUE(endpoint.ok()) << endpoint.status();
   const auto key = other->Register(local_.data(), kBytes);
   const PulledCable pulled(0);
@@ -87,7 +87,7 @@ TEST_F(RdmaFaultsTest, RefusalsSayWho) {
   EXPECT_EQ(ConnectError("nonsense").code(), absl::StatusCode::kInvalidArgument);
   TargetInfo info = Info();
   info.kind = "tcp";
-  EXPECT_EQ(nic_->Connect(info).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(nic_->Connect(info, 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // Field fault L10: at every step of the handshake at which one can fail.
@@ -141,7 +141,7 @@ TEST_F(RdmaFaultsTest, TheOldestConnectionsMakeRoomForNewOnes) {
                             .send_queue_depth = kDepth,
                             .max_endpoints = 1,
                             .retry = kQuickRetry}));
-    ASSERT_TRUE(nics.back()->Connect(Info()).ok());
+    ASSERT_TRUE(nics.back()->Connect(Info(), 0).ok());
   }
   EXPECT_EQ(target_->endpoints(), 8u);
   EXPECT_EQ(Run(Write(0, 64)), FabricStatus::kTransport);

@@ -232,7 +232,7 @@ TEST_F(RdmaNicTest, AClosedEndpointKeepsItsPlaceWhileAChainHoldsIt) {
   ASSERT_TRUE(nic_->Prepare(Write(0, 64)));
   nic_->Disconnect(endpoint_);
   for (int i = 0; i < 3; ++i) Connected();
-  EXPECT_EQ(nic_->Connect(Info()).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(nic_->Connect(Info(), 0).status().code(), absl::StatusCode::kResourceExhausted);
   nic_->Submit();
   EXPECT_EQ(Await(*nic_, 1)[0].status, FabricStatus::kFlushed);
   EXPECT_NE(Connected(), 0u);

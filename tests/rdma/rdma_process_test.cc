@@ -86,7 +86,8 @@ class RdmaProcessTest : public testing::Test {
     return nic_->Connect({.name = "target",
                           .kind = "rdma",
                           .buffers = {},
-                          .connection = JoinHostPort(kHost, offer_.port) + "@rxe1"});
+                          .nics = {{"rxe1", JoinHostPort(kHost, offer_.port) + "@rxe1"}}},
+                         0);
   }
   void Prepare(FabricOpcode opcode, uint64_t offset, uint32_t length) {
     EXPECT_TRUE(nic_->Prepare({.opcode = opcode,

@@ -108,10 +108,11 @@ class RdmaRails : public testing::Test {
   }
 
   static TargetInfo Info(std::string connection = "there:2@rxe1") {
-    return {.name = "there", .kind = "rdma", .buffers = {}, .connection = std::move(connection)};
+    return {
+        .name = "there", .kind = "rdma", .buffers = {}, .nics = {{"rxe1", std::move(connection)}}};
   }
   EndpointId Connected() {
-    auto endpoint = nic_->Connect(Info());
+    auto endpoint = nic_->Connect(Info(), 0);
     EXPECT_TRUE(endpoint.ok()) << endpoint.status();
     return endpoint.value_or(0);
   }

@@ -94,6 +94,7 @@ struct NicLoad {
   std::string name;
   uint64_t inflight_bytes = 0;  // posted, and not known to have ended
   double bytes_per_second = 0;  // a moving average over about a second
+  uint64_t bytes = 0;           // that have ended since the start: the NIC's share
 };
 
 // How a batch is submitted.

@@ -185,9 +185,9 @@ constexpr EngineSetting kSettings[] = {
      .min = 0,
      .max = 0,
      .default_value = "false",
-     .help =
-         "accepted without effect: a NIC on the target's rail, by default that of the same name, "
-         "always comes first",
+     .help = "a NIC of the target on the rail of the own one, by default that of the same name, is "
+             "used "
+             "even if the target's memory prefers others",
      .flag = &EngineEnvironment::destination_device_affinity},
     {.name = "MC_TCP_BIND_ADDRESS",
      .alias = nullptr,

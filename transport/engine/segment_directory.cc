@@ -9,6 +9,7 @@
 #include "transport/fabric/rdma/rdma_handshake.h"
 #include "transport/fabric/sim/segment_file.h"
 #include "transport/fabric/tcp/tcp_target.h"
+#include "transport/topology/memory_location.h"
 
 namespace railhop {
 namespace {
@@ -35,33 +36,57 @@ absl::StatusOr<TargetInfo> MakeTcpTarget(const SegmentDescriptor& descriptor, Me
   const int version = descriptor.tcp_proto_version >= 2 ? access.tcp_version : 1;
   const bool drain = version == 2 && descriptor.railhop_drain != 0;
   const bool local = drain && access.tcp_local;
-  info.connection = FormatTcpTarget({.host = address->host,
-                                     .port = descriptor.tcp_data_port,
-                                     .version = version,
-                                     .drain = drain,
-                                     .local = local ? descriptor.railhop_local : ""});
+  info.nics = {{.name = descriptor.name,
+                .connection = FormatTcpTarget({.host = address->host,
+                                               .port = descriptor.tcp_data_port,
+                                               .version = version,
+                                               .drain = drain,
+                                               .local = local ? descriptor.railhop_local : ""})}};
   return info;
 }
 
-// Over the first of the target's devices: a route has one key for each buffer, whichever of the own
-// NICs sends.
+// Those of `names` that the target has, since a NIC of its matrix may be out of use.
+std::vector<std::string> DevicesAmong(const std::vector<std::string>& names,
+                                      const SegmentDescriptor& descriptor) {
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    const auto& devices = descriptor.devices;
+    if (std::any_of(devices.begin(), devices.end(),
+                    [&](const SegmentDevice& device) { return device.name == name; })) {
+      found.push_back(name);
+    }
+  }
+  return found;
+}
+
+// By name: where a NIC stands in a peer's matrix means nothing here (mooncake-compat (e)).
+std::vector<std::string> NicsNear(const SegmentBuffer& buffer,
+                                  const SegmentDescriptor& descriptor) {
+  const PriorityMatrix::Row& row =
+      descriptor.priority_matrix.RowOf(LocationAt(buffer.name, buffer.length, 0));
+  std::vector<std::string> preferred = DevicesAmong(row.preferred, descriptor);
+  return preferred.empty() ? DevicesAmong(row.available, descriptor) : preferred;
+}
+
 absl::StatusOr<TargetInfo> MakeRdmaTarget(const SegmentDescriptor& descriptor) {
   if (descriptor.devices.empty()) {
     return absl::UnavailableError(fmt::format("segment {} has no RDMA device", descriptor.name));
   }
-  const std::string& nic = descriptor.devices.front().name;
   const std::string& server =
       descriptor.rdma_server_name.empty() ? descriptor.name : descriptor.rdma_server_name;
   TargetInfo info;
   info.name = descriptor.name;
   info.kind = kRdmaFabricKind;
-  info.connection = FormatNicPath({.server = server, .nic = nic});
+  for (const SegmentDevice& device : descriptor.devices) {
+    info.nics.push_back(
+        {.name = device.name, .connection = FormatNicPath({.server = server, .nic = device.name})});
+  }
   for (const SegmentBuffer& buffer : descriptor.buffers) {
     if (buffer.rkeys.empty()) continue;  // not for others
     info.buffers.push_back({.address = buffer.address,
                             .length = buffer.length,
-                            .rkey = buffer.rkeys.front(),
-                            .preferred_nics = {nic}});
+                            .rkeys = buffer.rkeys,
+                            .preferred_nics = NicsNear(buffer, descriptor)});
   }
   return info;
 }

@@ -30,10 +30,10 @@ absl::Status SimSegment::Add(void* address, size_t length, std::string_view loca
         target_->Register(address, length, row.preferred.empty() ? row.available : row.preferred);
     if (!buffer.ok()) return buffer.status();
     if (absl::Status status = target_->Publish(); !status.ok()) {
-      target_->Deregister(buffer->rkey).IgnoreError();
+      target_->Deregister(buffer->rkeys.front()).IgnoreError();
       return status;
     }
-    keys_.emplace(first, buffer->rkey);
+    keys_.emplace(first, buffer->rkeys.front());
   }
   const std::string_view name = location.empty() ? kAnyLocation : location;
   listener_->AddBuffer(

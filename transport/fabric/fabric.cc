@@ -26,4 +26,8 @@ const char* FabricStatusName(FabricStatus status) {
   return "unknown";
 }
 
+std::string Nic::Describe(EndpointId) const {
+  return std::string(name());
+}
+
 }  // namespace railhop

@@ -48,12 +48,22 @@ struct MemoryKey {
   uint32_t rkey = 0;
 };
 
+// A NIC of a target's host by which its memory is reached. Its name is what rails go by.
+struct RemoteNic {
+  std::string name;
+  std::string connection;  // opaque: whom to connect to, for the fabric of the target's kind only
+
+  bool operator==(const RemoteNic&) const = default;
+};
+
 // A registered range of a target, and the NICs of the target's host that are near it.
 struct RemoteBuffer {
   uint64_t address = 0;
   uint64_t length = 0;
-  uint32_t rkey = 0;
-  std::vector<std::string> preferred_nics;
+  std::vector<uint32_t> rkeys;              // by position those of TargetInfo::nics
+  std::vector<std::string> preferred_nics;  // names; they need not be in TargetInfo::nics
+
+  bool operator==(const RemoteBuffer&) const = default;
 };
 
 // A target segment as its metadata describes it.
@@ -61,11 +71,11 @@ struct TargetInfo {
   std::string name;
   std::string kind;  // fabric it is reached by: "sim", ...; a NIC refuses another kind than its own
   std::vector<RemoteBuffer> buffers;
-  std::string connection;  // opaque: whom to connect to, for the fabric of this kind only
+  std::vector<RemoteNic> nics;  // not empty; one, for fabrics that do not know those of the target
 };
 
-// A connection of one NIC to one target. The value carries a generation: an id that outlived its
-// endpoint is recognised, and requests to it complete as kFlushed. 0 is never valid.
+// A connection of one NIC to one NIC of a target. The value carries a generation: an id that
+// outlived its endpoint is recognised, and requests to it complete as kFlushed. 0 is never valid.
 using EndpointId = uint32_t;
 
 enum class FabricOpcode : uint8_t { kWrite, kRead };
@@ -104,7 +114,10 @@ class Nic {
   virtual absl::StatusOr<MemoryKey> Register(void* address, size_t length) = 0;
   // Waits, for a bounded time, until no request of this NIC touches the range any more.
   virtual absl::Status Deregister(const MemoryKey& key) = 0;
-  virtual absl::StatusOr<EndpointId> Connect(const TargetInfo& target) = 0;
+  // To one of the target's NICs, by position.
+  virtual absl::StatusOr<EndpointId> Connect(const TargetInfo& target, size_t remote_nic) = 0;
+  // Of this NIC: for messages, what the endpoint connects and, if it failed, how.
+  virtual std::string Describe(EndpointId endpoint) const;
   // Starts to close the endpoint; returns at once. Every request posted to it, before or after,
   // completes, most as kFlushed. What it held is freed by a later Connect, once its last completion
   // was consumed.

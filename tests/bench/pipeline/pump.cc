@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Pump>> Pump::Create(const PipelineSite& site, con
 absl::Status Pump::Connect() {
   const auto info = LoadSimTarget(site_.directory, site_.target);
   if (!info.ok()) return info.status();
-  const auto endpoint = nic_->Connect(*info);
+  const auto endpoint = nic_->Connect(*info, 0);
   if (!endpoint.ok()) return endpoint.status();
   const RemoteBuffer& buffer = info->buffers[0];
   TargetRoute& route = routes_[site_.target];
@@ -49,7 +49,7 @@ absl::Status Pump::Connect() {
   TargetBuffer& target = route.buffers.emplace_back();
   target.address = buffer.address;
   target.length = buffer.length;
-  target.rkey = buffer.rkey;
+  target.rkeys[0] = buffer.rkeys[0];
   tasks_.AddSource(source_.data(), kPipelineBytes, "cpu:0");
   target_ = tasks_.AddTarget(*info);
   target_address_ = buffer.address;

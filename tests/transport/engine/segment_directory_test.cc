@@ -15,7 +15,9 @@ namespace {
 
 using std::chrono::hours;
 using std::chrono::milliseconds;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::UnorderedElementsAre;
 
 SegmentDescriptor Descriptor(const std::string& name,
                              const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
@@ -148,8 +150,8 @@ TEST_F(SegmentDirectoryTest, ResolveSaysHowATcpSegmentIsReached) {
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->name, "10.0.0.7:15000");
   EXPECT_EQ(info->kind, "tcp");
-  EXPECT_THAT(info->connection, HasSubstr("4711"));
-  EXPECT_THAT(info->connection, HasSubstr("2+drain"));
+  EXPECT_THAT(info->nics[0].connection, HasSubstr("4711"));
+  EXPECT_THAT(info->nics[0].connection, HasSubstr("2+drain"));
   ASSERT_EQ(info->buffers.size(), 1u);
   EXPECT_EQ(info->buffers[0].address, 1000u);
   EXPECT_EQ(directory_->size(), 2u) << "it is open now";
@@ -158,15 +160,18 @@ TEST_F(SegmentDirectoryTest, ResolveSaysHowATcpSegmentIsReached) {
 
 TEST_F(SegmentDirectoryTest, ALocalSocketIsNamedUnlessItIsTurnedOff) {
   metadata_->segments["10.0.0.7:15000"].railhop_local = "railhop-3f";
-  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, testing::Not(HasSubstr("@")))
+  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->nics[0].connection,
+              testing::Not(HasSubstr("@")))
       << "who does not drain has none";
   metadata_->segments["10.0.0.7:15000"].railhop_drain = 1;
   ASSERT_TRUE(directory_->Refresh(Open(), milliseconds(0)).ok());
-  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, HasSubstr("2+drain@railhop-3f"));
+  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->nics[0].connection,
+              HasSubstr("2+drain@railhop-3f"));
   Make({.tcp_local = false});
   metadata_->segments["10.0.0.7:15000"].railhop_drain = 1;
   metadata_->segments["10.0.0.7:15000"].railhop_local = "railhop-3f";
-  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, testing::EndsWith("2+drain"));
+  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->nics[0].connection,
+              testing::EndsWith("2+drain"));
 }
 
 TEST_F(SegmentDirectoryTest, ResolveSaysHowAnRdmaSegmentIsReached) {
@@ -179,24 +184,55 @@ TEST_F(SegmentDirectoryTest, ResolveSaysHowAnRdmaSegmentIsReached) {
   descriptor.devices = {{.name = "mlx5_2", .lid = 0, .gid = "g"},
                         {.name = "mlx5_3", .lid = 0, .gid = "h"}};
   descriptor.buffers[0].rkeys = descriptor.buffers[0].lkeys = {17, 18};  // [1]: not for others
+  descriptor.buffers[0].name = "cuda:0";
   Make({.protocol = SegmentProtocol::kRdma});
   metadata_->segments["10.0.0.8:15000"] = descriptor;
   const absl::StatusOr<TargetInfo> info = directory_->Resolve("10.0.0.8:15000");
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->kind, "rdma");
-  EXPECT_EQ(info->connection, "10.0.0.8:15000@mlx5_2");
+  EXPECT_THAT(info->nics, ElementsAre(RemoteNic{"mlx5_2", "10.0.0.8:15000@mlx5_2"},
+                                      RemoteNic{"mlx5_3", "10.0.0.8:15000@mlx5_3"}));
   ASSERT_EQ(info->buffers.size(), 1u);
-  EXPECT_EQ(info->buffers[0].rkey, 17u);
-  EXPECT_EQ(info->buffers[0].preferred_nics, std::vector<std::string>{"mlx5_2"});
+  EXPECT_THAT(info->buffers[0].rkeys, ElementsAre(17u, 18u));
+}
+
+// Which NICs a buffer prefers is what its location's row says, by name and whatever their order is
+// there; a NIC that is not among the devices counts for nothing.
+TEST_F(SegmentDirectoryTest, TheMatrixOfAnRdmaSegmentSaysWhatItsBuffersPrefer) {
+  SegmentDescriptor descriptor =
+      Descriptor("10.0.0.8:15000", {{1000, 100}, {2000, 100}, {3000, 100}, {4000, 100}});
+  descriptor.protocol = SegmentProtocol::kRdma;
+  for (const char* nic : {"mlx5_2", "mlx5_3"}) {
+    descriptor.devices.push_back({.name = nic, .lid = 0, .gid = "g"});
+  }
+  const char* const locations[] = {"cuda:0", "cuda:1", "cuda:2", "cuda:9"};
+  for (size_t i = 0; i < 4; ++i) {
+    descriptor.buffers[i].name = locations[i];
+    descriptor.buffers[i].rkeys = descriptor.buffers[i].lkeys = {1, 2};
+  }
+  descriptor.priority_matrix = *PriorityMatrix::Create({{"cuda:0", {{"mlx5_3"}, {"mlx5_2"}}},
+                                                        {"cuda:1", {{"gone", "mlx5_2"}, {}}},
+                                                        {"cuda:2", {{"gone"}, {"mlx5_3"}}}});
+  Make({.protocol = SegmentProtocol::kRdma});
+  metadata_->segments["10.0.0.8:15000"] = descriptor;
+  const absl::StatusOr<TargetInfo> info = directory_->Resolve("10.0.0.8:15000");
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_THAT(info->buffers[0].preferred_nics, ElementsAre("mlx5_3"));
+  EXPECT_THAT(info->buffers[1].preferred_nics, ElementsAre("mlx5_2"));
+  EXPECT_THAT(info->buffers[2].preferred_nics, ElementsAre("mlx5_3"));
+  EXPECT_THAT(info->buffers[3].preferred_nics, UnorderedElementsAre("mlx5_2", "mlx5_3"))
+      << "unknown locations prefer all";
 }
 
 TEST_F(SegmentDirectoryTest, AnOlderDataProtocolIsSpokenIfAskedForOrIfThePeerHasNoOther) {
   Make({.tcp_version = 1});
-  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, testing::Not(HasSubstr("drain")));
+  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->nics[0].connection,
+              testing::Not(HasSubstr("drain")));
   Make({});
   metadata_->segments["10.0.0.7:15000"].railhop_drain = 1;
   metadata_->segments["10.0.0.7:15000"].tcp_proto_version = 1;
-  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->connection, testing::Not(HasSubstr("drain")));
+  EXPECT_THAT(directory_->Resolve("10.0.0.7:15000")->nics[0].connection,
+              testing::Not(HasSubstr("drain")));
 }
 
 TEST_F(SegmentDirectoryTest, ResolvedIsWhatTheDataPathHasBeenTold) {

@@ -153,12 +153,13 @@ absl::StatusOr<uint32_t> RdmaNic::TakeSlot() {
       fmt::format("RDMA NIC {} has all its {} endpoints in use", name(), options_.max_endpoints));
 }
 
-absl::StatusOr<EndpointId> RdmaNic::Connect(const TargetInfo& target) {
+absl::StatusOr<EndpointId> RdmaNic::Connect(const TargetInfo& target, size_t remote_nic) {
   if (target.kind != kRdmaFabricKind) {
     return absl::InvalidArgumentError(fmt::format(
         "RDMA NIC {} cannot reach segment {} of fabric \"{}\"", name(), target.name, target.kind));
   }
-  const absl::StatusOr<NicPath> remote = ParseNicPath(target.connection);
+  const std::string& connection = target.nics[remote_nic].connection;
+  const absl::StatusOr<NicPath> remote = ParseNicPath(connection);
   if (!remote.ok()) return remote.status();
   const absl::StatusOr<uint32_t> index = TakeSlot();
   if (!index.ok()) return index.status();
@@ -168,12 +169,12 @@ absl::StatusOr<EndpointId> RdmaNic::Connect(const TargetInfo& target) {
     return absl::Status(
         status.code(),
         fmt::format("RDMA NIC {} (GID index {}) does not reach {}: {}", name(),
-                    device_->gid().index, target.connection, std::string(status.message())));
+                    device_->gid().index, connection, std::string(status.message())));
   }
   Slot& slot = slots_[*index];
   if (slot.requests.empty()) MakeRings(*index);
   slot.queue_pairs = *std::move(queue_pairs);
-  slot.remote = target.connection;
+  slot.remote = connection;
   slot.refused.store(Slot::kNever, std::memory_order_relaxed);
   slot.first_error.store(IBV_WC_SUCCESS, std::memory_order_relaxed);
   const auto old_id = static_cast<EndpointId>(slot.word.load(std::memory_order_relaxed));

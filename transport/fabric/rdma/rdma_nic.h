@@ -8,7 +8,7 @@
 // request of each chain, so that the end of whatever was posted is always told. That of a chain's
 // unsignaled end is not shown; it only gives room back.
 // Connections: Connect asks the target's handshake listener by way of `exchange`, and blocks as
-// long as that does. TargetInfo::connection is the path of the target's NIC, `host:port@nic`.
+// long as that does. RemoteNic::connection is the path of the target's NIC, `host:port@nic`.
 // Errors: refused by the target, or no such key, kRemoteAccess; no answer within the retries (a
 // dead process, a link down: they look the same), kTransport. Then the endpoint is in error.
 // Threads: as fabric.h says. A wake may still come once after FinishPark: a queue cannot be
@@ -65,8 +65,11 @@ class RdmaNic : public Nic {
 
   absl::StatusOr<MemoryKey> Register(void* address, size_t length) override;
   absl::Status Deregister(const MemoryKey& key) override;
-  absl::StatusOr<EndpointId> Connect(const TargetInfo& target) override;
+  absl::StatusOr<EndpointId> Connect(const TargetInfo& target, size_t remote_nic) override;
   void Disconnect(EndpointId endpoint) override;
+  // "rxe0 (GID index 1) -> 10.0.0.7:15001@rxe1", and how its first request that failed did, in the
+  // words of the device's library.
+  std::string Describe(EndpointId endpoint) const override;
 
   bool Prepare(const WorkRequest& request) override;
   void Submit() override;
@@ -77,10 +80,6 @@ class RdmaNic : public Nic {
   uint64_t PrepareToPark() override;
   void FinishPark() override;
   int fd() const override { return epoll_.get(); }
-
-  // Control thread. "rxe0 (GID index 1) -> 10.0.0.7:15001@rxe1", and how its first request that
-  // failed did, in the words of the device's library.
-  std::string Describe(EndpointId endpoint) const;
 
  private:
   // Slot::word, with the id. Control: kUnused -> kLive, kClosed -> kLeft -> kUnused; anybody, by

@@ -92,7 +92,7 @@ SegmentRecord DecodeOrThrow(const std::string& text) {
     record.buffers.push_back(
         {.address = Number<uint64_t>(buffer, "address"),
          .length = Number<uint64_t>(buffer, "length"),
-         .rkey = Number<uint32_t>(buffer, "rkey"),
+         .rkeys = {Number<uint32_t>(buffer, "rkey")},
          .preferred_nics = buffer.at("preferred_nics").get<std::vector<std::string>>()});
   }
   return record;
@@ -136,7 +136,7 @@ std::string EncodeSegment(const SegmentRecord& record) {
   for (const RemoteBuffer& buffer : record.buffers) {
     buffers.push_back({{"address", buffer.address},
                        {"length", buffer.length},
-                       {"rkey", buffer.rkey},
+                       {"rkey", buffer.rkeys.front()},
                        {"preferred_nics", buffer.preferred_nics}});
   }
   const Json root = {{"kind", kSimFabricKind},
@@ -209,7 +209,7 @@ absl::StatusOr<TargetInfo> LoadSimTarget(const std::string& directory, const std
   return TargetInfo{.name = name,
                     .kind = kSimFabricKind,
                     .buffers = std::move(record->buffers),
-                    .connection = std::move(text)};
+                    .nics = {{.name = name, .connection = std::move(text)}}};
 }
 
 }  // namespace railhop

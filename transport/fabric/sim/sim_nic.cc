@@ -149,14 +149,14 @@ absl::Status SimNic::Deregister(const MemoryKey& key) {
   return local_keys_->Remove(key.lkey, kDeregisterTimeout);
 }
 
-absl::StatusOr<EndpointId> SimNic::Connect(const TargetInfo& target) {
+absl::StatusOr<EndpointId> SimNic::Connect(const TargetInfo& target, size_t remote_nic) {
   if (target.kind != kSimFabricKind) {
     return absl::InvalidArgumentError(
         fmt::format("simulated NIC {} cannot reach segment {} of fabric \"{}\"", options_.name,
                     target.name, target.kind));
   }
   absl::StatusOr<std::unique_ptr<SimRemote>> remote =
-      SimRemote::Open(target.connection, options_.mover.get());
+      SimRemote::Open(target.nics[remote_nic].connection, options_.mover.get());
   if (!remote.ok()) return remote.status();
 
   const uint32_t count = endpoint_count_.load(std::memory_order_relaxed);

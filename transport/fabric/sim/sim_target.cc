@@ -84,7 +84,7 @@ SimTarget::~SimTarget() {
     if (found.ok() && found->key_table == record_.key_table) unlink(path_.c_str());
   }
   for (const RemoteBuffer& buffer : record_.buffers) {
-    table_->Remove(buffer.rkey, kDeregisterTimeout).IgnoreError();
+    table_->Remove(buffer.rkeys.front(), kDeregisterTimeout).IgnoreError();
   }
 }
 
@@ -120,12 +120,12 @@ absl::StatusOr<RemoteBuffer> SimTarget::Register(void* address, uint64_t length,
   if (!key.ok()) return key.status();
   return record_.buffers.emplace_back(RemoteBuffer{.address = start,
                                                    .length = length,
-                                                   .rkey = *key,
+                                                   .rkeys = {*key},
                                                    .preferred_nics = std::move(preferred_nics)});
 }
 
 absl::Status SimTarget::Deregister(uint32_t rkey) {
-  std::erase_if(record_.buffers, [rkey](const RemoteBuffer& b) { return b.rkey == rkey; });
+  std::erase_if(record_.buffers, [rkey](const RemoteBuffer& b) { return b.rkeys.front() == rkey; });
   return table_->Remove(rkey, kDeregisterTimeout);
 }
 
@@ -162,7 +162,7 @@ TargetInfo SimTarget::info() const {
   return TargetInfo{.name = record_.name,
                     .kind = kSimFabricKind,
                     .buffers = record_.buffers,
-                    .connection = EncodeSegment(record_)};
+                    .nics = {{.name = record_.name, .connection = EncodeSegment(record_)}}};
 }
 
 }  // namespace railhop

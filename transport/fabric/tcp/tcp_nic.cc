@@ -107,13 +107,13 @@ absl::Status TcpNic::Deregister(const MemoryKey& key) {
   return keys_->Remove(key.lkey, kDeregisterTimeout);
 }
 
-absl::StatusOr<EndpointId> TcpNic::Connect(const TargetInfo& target) {
+absl::StatusOr<EndpointId> TcpNic::Connect(const TargetInfo& target, size_t remote_nic) {
   if (target.kind != kTcpFabricKind) {
     return absl::InvalidArgumentError(
         fmt::format("TCP NIC {} cannot reach segment {} of fabric \"{}\"", options_.name,
                     target.name, target.kind));
   }
-  absl::StatusOr<TcpTarget> parsed = ParseTcpTarget(target.connection);
+  absl::StatusOr<TcpTarget> parsed = ParseTcpTarget(target.nics[remote_nic].connection);
   if (!parsed.ok()) return parsed.status();
   absl::StatusOr<std::vector<TcpAddress>> addresses = ResolveTcpHost(parsed->host, parsed->port);
   if (!addresses.ok()) return addresses.status();

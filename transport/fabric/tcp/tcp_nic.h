@@ -72,7 +72,7 @@ class TcpNic : public Nic {
   // DeadlineExceeded.
   absl::StatusOr<MemoryKey> Register(void* address, size_t length) override;
   absl::Status Deregister(const MemoryKey& key) override;
-  absl::StatusOr<EndpointId> Connect(const TargetInfo& target) override;
+  absl::StatusOr<EndpointId> Connect(const TargetInfo& target, size_t remote_nic) override;
   void Disconnect(EndpointId endpoint) override;
 
   bool Prepare(const WorkRequest& request) override;

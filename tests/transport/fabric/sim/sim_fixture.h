@@ -87,7 +87,7 @@ class SimFixture : public testing::Test {
   }
 
   EndpointId Connect() {
-    absl::StatusOr<EndpointId> endpoint = nic_->Connect(target_->info());
+    absl::StatusOr<EndpointId> endpoint = nic_->Connect(target_->info(), 0);
     EXPECT_TRUE(endpoint.ok()) << endpoint.status();
     return endpoint.ok() ? *endpoint : 0;
   }
@@ -101,7 +101,7 @@ class SimFixture : public testing::Test {
             .lkey = key_.lkey,
             .length = length,
             .remote_address = buffer_.address + offset,
-            .rkey = buffer_.rkey,
+            .rkey = buffer_.rkeys[0],
             .user_data = user_data};
   }
 

@@ -265,7 +265,7 @@ TEST_F(SimNicTest, DeregisteredKeyIsRefusedThoughPostedBefore) {
   MakeNic(Options());
   ASSERT_TRUE(nic_->Prepare(Write(1, 10)));
   nic_->Submit();
-  ASSERT_TRUE(target_->Deregister(buffer_.rkey).ok());
+  ASSERT_TRUE(target_->Deregister(buffer_.rkeys[0]).ok());
   ASSERT_TRUE(target_->Register(memory_.data(), memory_.size(), {}).ok());
   nic_->Step(1);
   now_ += 1000;
@@ -290,7 +290,7 @@ TEST_F(SimNicTest, MemoryRegisteredAfterConnectIsReachable) {
   ASSERT_TRUE(buffer.ok());
   WorkRequest request = Write(1, 4096);
   request.remote_address = buffer->address;
-  request.rkey = buffer->rkey;
+  request.rkey = buffer->rkeys[0];
   Post(request);
   now_ += 10'000;
   EXPECT_THAT(Take(*nic_), ElementsAre(Ok(1, 4096)));
@@ -428,14 +428,15 @@ TEST_F(SimNicTest, EndpointsAreReusedOnceTheirCompletionsAreConsumed) {
   MakeNic(Options());
   Connect();
   const EndpointId third = Connect();
-  EXPECT_EQ(nic_->Connect(target_->info()).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(nic_->Connect(target_->info(), 0).status().code(),
+            absl::StatusCode::kResourceExhausted);
   WorkRequest request = Write(1, 10);
   request.endpoint = third;
   Post(request);
   nic_->Disconnect(third);
   NicCompletion completion;
   ASSERT_EQ(nic_->Peek({&completion, 1}), 1u);
-  EXPECT_FALSE(nic_->Connect(target_->info()).ok());
+  EXPECT_FALSE(nic_->Connect(target_->info(), 0).ok());
   nic_->Advance(1);
   for (int i = 0; i < 10'000; ++i) {
     endpoint_ = Connect();
@@ -469,7 +470,7 @@ TEST_F(SimNicTest, LateRequestsOfAClosedEndpointAreFlushed) {
   EXPECT_FALSE(Arrived(10));
   Connect();
   Connect();  // the third and last place is the old one's
-  EXPECT_FALSE(nic_->Connect(target_->info()).ok());
+  EXPECT_FALSE(nic_->Connect(target_->info(), 0).ok());
 }
 
 TEST_F(SimNicTest, StaleLineEntriesTouchNoLaterRequest) {
@@ -591,10 +592,10 @@ TEST_F(SimNicTest, TargetsOfOtherFabricsAreRefused) {
   EXPECT_EQ(nic_->kind(), "sim");
   EXPECT_EQ(info.kind, "sim");
   info.kind = "rdma";
-  EXPECT_EQ(nic_->Connect(info).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(nic_->Connect(info, 0).status().code(), absl::StatusCode::kInvalidArgument);
   info = target_->info();
-  info.connection = "{}";
-  EXPECT_EQ(nic_->Connect(info).status().code(), absl::StatusCode::kInvalidArgument);
+  info.nics[0].connection = "{}";
+  EXPECT_EQ(nic_->Connect(info, 0).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ int ServeTarget(const std::string& directory, bool shared, Channel& channel) {
   while (channel.Receive(&command)) {
     if (command == 'f') {
       for (size_t i = 0; i < kBytes; ++i) memory[i] = static_cast<std::byte>(i / 3);
-    } else if (command == 'd' && !(*target)->Deregister(buffer->rkey).ok()) {
+    } else if (command == 'd' && !(*target)->Deregister(buffer->rkeys[0]).ok()) {
       return 3;
     }
     uint64_t sum = 0;
@@ -79,7 +79,7 @@ class SimProcessTest : public testing::TestWithParam<bool> {
     nic_ = *std::move(nic);
     local_.assign(kBytes, std::byte{0});
     key_ = *nic_->Register(local_.data(), local_.size());
-    auto endpoint = nic_->Connect(info_);
+    auto endpoint = nic_->Connect(info_, 0);
     ASSERT_TRUE(endpoint.ok()) << endpoint.status();
     endpoint_ = *endpoint;
   }
@@ -92,7 +92,7 @@ class SimProcessTest : public testing::TestWithParam<bool> {
                                .lkey = key_.lkey,
                                .length = length,
                                .remote_address = info_.buffers[0].address + offset,
-                               .rkey = info_.buffers[0].rkey,
+                               .rkey = info_.buffers[0].rkeys[0],
                                .user_data = offset}));
     nic_->Submit();
     nic_->Step(1);
@@ -153,9 +153,9 @@ TEST_P(SimProcessTest, DeregisteredMemoryIsNotTouched) {
 TEST_P(SimProcessTest, KilledTargetIsNoticed) {
   const EndpointId first = endpoint_;
   EXPECT_EQ(Run(FabricOpcode::kWrite, 0, 4096).status, FabricStatus::kOk);
-  endpoint_ = *nic_->Connect(info_);
+  endpoint_ = *nic_->Connect(info_, 0);
   child_->Kill();
-  EXPECT_EQ(nic_->Connect(info_).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(nic_->Connect(info_, 0).status().code(), absl::StatusCode::kUnavailable);
   now_ += 1'000'000;  // it asks that often whether the target lives
   EXPECT_EQ(Run(FabricOpcode::kWrite, 0, 4096).status, FabricStatus::kTargetDead);
   EXPECT_EQ(Run(FabricOpcode::kWrite, 0, 4096).status, FabricStatus::kFlushed);
@@ -171,7 +171,7 @@ TEST_P(SimProcessTest, ModelNoticesAKilledTargetToo) {
                              .lkey = key_.lkey,
                              .length = 4096,
                              .remote_address = info_.buffers[0].address,
-                             .rkey = info_.buffers[0].rkey}));
+                             .rkey = info_.buffers[0].rkeys[0]}));
   nic_->Submit();
   now_ += 4096 + 100;
   NicCompletion completion;
@@ -191,7 +191,7 @@ TEST_P(SimProcessTest, KilledTargetFailsEverythingPosted) {
                                .lkey = key_.lkey,
                                .length = 64,
                                .remote_address = info_.buffers[0].address,
-                               .rkey = info_.buffers[0].rkey,
+                               .rkey = info_.buffers[0].rkeys[0],
                                .user_data = posted}));
   }
   nic_->Submit();

@@ -53,8 +53,8 @@ TEST_F(SimTargetTest, PublishedTargetIsFoundWithItsBuffers) {
   auto low = target->Register(memory->data(), 4096, {"nic0", "nic1"});
   auto high = target->Register(memory->data() + 4096, 4096, {});
   ASSERT_TRUE(low.ok() && high.ok());
-  EXPECT_NE(low->rkey, 0u);
-  EXPECT_NE(low->rkey, high->rkey);
+  EXPECT_NE(low->rkeys[0], 0u);
+  EXPECT_NE(low->rkeys[0], high->rkeys[0]);
   EXPECT_EQ(Load("10.0.0.1:12345/a b").code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(target->Publish().ok());
 
@@ -64,10 +64,10 @@ TEST_F(SimTargetTest, PublishedTargetIsFoundWithItsBuffers) {
   ASSERT_EQ(found->buffers.size(), 2u);
   EXPECT_EQ(found->buffers[0].address, reinterpret_cast<uint64_t>(memory->data()));
   EXPECT_EQ(found->buffers[0].length, 4096u);
-  EXPECT_EQ(found->buffers[0].rkey, low->rkey);
+  EXPECT_EQ(found->buffers[0].rkeys[0], low->rkeys[0]);
   EXPECT_THAT(found->buffers[0].preferred_nics, ElementsAre("nic0", "nic1"));
   EXPECT_THAT(found->buffers[1].preferred_nics, ElementsAre());
-  EXPECT_EQ(found->connection, target->info().connection);
+  EXPECT_EQ(found->nics[0].connection, target->info().nics[0].connection);
 }
 
 TEST_F(SimTargetTest, RepublishingReplacesAndDestructionRemoves) {
@@ -78,8 +78,8 @@ TEST_F(SimTargetTest, RepublishingReplacesAndDestructionRemoves) {
   ASSERT_TRUE(buffer.ok());
   ASSERT_TRUE(target->Publish().ok());
   EXPECT_EQ(LoadSimTarget(directory_.path(), "t")->buffers.size(), 1u);
-  ASSERT_TRUE(target->Deregister(buffer->rkey).ok());
-  EXPECT_EQ(target->Deregister(buffer->rkey).code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(target->Deregister(buffer->rkeys[0]).ok());
+  EXPECT_EQ(target->Deregister(buffer->rkeys[0]).code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(target->Publish().ok());
   EXPECT_EQ(LoadSimTarget(directory_.path(), "t")->buffers.size(), 0u);
   EXPECT_EQ(FileCount(), 1u);
@@ -168,7 +168,7 @@ TEST_F(SimTargetTest, MalformedFilesAreRefused) {
   char bytes[16];
   ASSERT_TRUE(target->AllocateMemory(4096).ok());
   ASSERT_TRUE(target->Register(bytes, sizeof(bytes), {"n"}).ok());
-  const nlohmann::json good = nlohmann::json::parse(target->info().connection);
+  const nlohmann::json good = nlohmann::json::parse(target->info().nics[0].connection);
   const auto expect_refused = [&](const std::string& text) {
     WriteFile(Path("t"), text);
     const absl::Status status = Load("t");
@@ -225,13 +225,13 @@ TEST_F(SimTargetTest, MemoryOfAGpuIsPublishedByItsHandle) {
   for (size_t i = 0; i < handle.size(); ++i) handle[i] = static_cast<uint8_t>(255 - 3 * i);
   target->AddDeviceMemory(bytes, sizeof(bytes), handle);
   ASSERT_TRUE(target->Register(bytes + 8, 8, {"n"}).ok());
-  const auto record = DecodeSegment(target->info().connection);
+  const auto record = DecodeSegment(target->info().nics[0].connection);
   ASSERT_TRUE(record.ok()) << record.status();
   ASSERT_EQ(record->memories.size(), 1U);
   EXPECT_EQ(record->memories[0].address, reinterpret_cast<uint64_t>(bytes));
   EXPECT_EQ(record->memories[0].id.size, sizeof(bytes));
   EXPECT_EQ(record->memories[0].device, handle);
-  nlohmann::json bad = nlohmann::json::parse(target->info().connection);
+  nlohmann::json bad = nlohmann::json::parse(target->info().nics[0].connection);
   for (const std::string& text : {std::string(128, 'g'), std::string(126, '0'), std::string()}) {
     bad["memories"][0]["handle"] = text;
     EXPECT_FALSE(DecodeSegment(bad.dump()).ok()) << text;
@@ -271,18 +271,19 @@ TEST_F(SimTargetTest, AnotherProcessReachesMemoryOfAGpuByItsMover) {
     auto other = Make("unknown");
     other->AddDeviceMemory(bytes, sizeof(bytes), unknown);
     if (!buffer.ok() || !target->Publish().ok() || !other->Publish().ok()) return 1;
-    channel.Send(buffer->rkey);
+    channel.Send(buffer->rkeys[0]);
     channel.WaitForEnd();
     return 0;
   });
   uint32_t rkey = 0;
   ASSERT_TRUE(child.channel().Receive(&rkey));
   SpyMover mover;
-  const std::string connection = LoadSimTarget(directory_.path(), "gpu")->connection;
+  const std::string connection = LoadSimTarget(directory_.path(), "gpu")->nics[0].connection;
   EXPECT_EQ(SimRemote::Open(connection, nullptr).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_FALSE(
-      SimRemote::Open(LoadSimTarget(directory_.path(), "unknown")->connection, &mover).ok());
+      SimRemote::Open(LoadSimTarget(directory_.path(), "unknown")->nics[0].connection, &mover)
+          .ok());
   {
     auto remote = SimRemote::Open(connection, &mover);
     ASSERT_TRUE(remote.ok()) << remote.status();

@@ -120,11 +120,11 @@ TEST_F(SimThreadsTest, EndpointsFailAndAreReplacedUnderLoad) {
     std::thread control([&] {
       for (int i = 0; i < kReplacements; ++i) {
         nic_->Disconnect(unreliable);
-        absl::StatusOr<EndpointId> next = nic_->Connect(target_->info());
+        absl::StatusOr<EndpointId> next = nic_->Connect(target_->info(), 0);
         while (
             !next.ok()) {  // all places are still draining; the poster goes on with the closed one
           std::this_thread::yield();
-          next = nic_->Connect(target_->info());
+          next = nic_->Connect(target_->info(), 0);
         }
         unreliable = *next;
         usleep(100);
@@ -193,11 +193,11 @@ TEST_F(SimThreadsTest, DeregisteredTargetMemoryIsNotWrittenAfterwards) {
     ASSERT_TRUE(buffer.ok());
     WorkRequest request = Write(1, 64 * 1024);
     request.remote_address = buffer->address;
-    request.rkey = buffer->rkey;
+    request.rkey = buffer->rkeys[0];
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(nic_->Prepare(request));
     nic_->Submit();
     if (round % 2 == 0) std::this_thread::yield();
-    ASSERT_TRUE(target_->Deregister(buffer->rkey).ok());
+    ASSERT_TRUE(target_->Deregister(buffer->rkeys[0]).ok());
     std::fill(own.begin(), own.end(), std::byte{0x77});
     Consume(std::atomic<uint64_t>(4), [](const NicCompletion&) {});
     EXPECT_EQ(std::count(own.begin(), own.end(), std::byte{0x77}), 64 * 1024);

@@ -32,7 +32,7 @@ inline TargetInfo TcpTargetInfo(uint16_t port, const std::string& version) {
   return {.name = "t",
           .kind = "tcp",
           .buffers = {},
-          .connection = "127.0.0.1:" + std::to_string(port) + ":" + version};
+          .nics = {{"target", "127.0.0.1:" + std::to_string(port) + ":" + version}}};
 }
 
 inline std::vector<std::byte> Pattern(size_t bytes, uint64_t seed) {
@@ -106,7 +106,7 @@ class TcpFixture : public testing::Test {
     return TcpTargetInfo(port == 0 ? server_->port() : port, version);
   }
   EndpointId Connect(const std::string& version, uint16_t port = 0) {
-    auto endpoint = nic_->Connect(Target(version, port));
+    auto endpoint = nic_->Connect(Target(version, port), 0);
     EXPECT_TRUE(endpoint.ok()) << endpoint.status();
     return endpoint.ok() ? *endpoint : 0;
   }

@@ -172,7 +172,7 @@ TEST_P(TcpNicTest, PlacesAreUsedAnewAndRunOut) {
   EXPECT_NE(Connect(GetParam()), 0u);
   EXPECT_NE(Connect(GetParam()), 0u);
   const auto target = Target(GetParam());
-  EXPECT_EQ(nic_->Connect(target).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(nic_->Connect(target, 0).status().code(), absl::StatusCode::kResourceExhausted);
   for (int i = 0; i < 5; ++i) {
     Post(Write(endpoint_, 1, 100));
     Consume(*nic_, 1);
@@ -181,7 +181,7 @@ TEST_P(TcpNicTest, PlacesAreUsedAnewAndRunOut) {
     EXPECT_TRUE(WaitUntil([&] {
       NicCompletion none;
       EXPECT_EQ(nic_->Peek({&none, 1}), 0u);
-      const auto connected = nic_->Connect(target);
+      const auto connected = nic_->Connect(target, 0);
       if (connected.ok()) endpoint_ = *connected;
       return connected.ok();
     }));

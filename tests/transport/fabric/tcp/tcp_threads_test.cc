@@ -96,7 +96,7 @@ TEST_F(TcpThreadsTest, EndpointsAndRegionsComeAndGoUnderLoad) {
       nic_->Disconnect(current);
       absl::StatusOr<EndpointId> next(0);
       if (!WaitUntil([&] {
-            next = nic_->Connect(TcpTargetInfo(server_->port(), i % 2 == 0 ? "2" : "2+drain"));
+            next = nic_->Connect(TcpTargetInfo(server_->port(), i % 2 == 0 ? "2" : "2+drain"), 0);
             return next.ok() || stop;
           })) {
         break;
