@@ -107,8 +107,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, std::string_view v
       fmt::format("{} = \"{}\": the file cannot be read, or is empty", variable, path));
 }
 
+// `nics`: config text of NICs beside those that the config names.
 bool LoadEngineConfig(const EngineOptions& options, const EngineEnvironment& environment,
-                      RankConfig* config, std::string* error) {
+                      const std::string& nics, RankConfig* config, std::string* error) {
   std::string text = options.config_text;
   std::string name = "engine";
   if (text.empty() && !environment.config_file.empty()) {
@@ -117,7 +118,8 @@ bool LoadEngineConfig(const EngineOptions& options, const EngineEnvironment& env
     if (!Fail(read.status(), error)) return false;
     text = *std::move(read);
   }
-  if (!LoadRankConfig(text + "\nname: \"engine\"", name, std::getenv, config, error)) return false;
+  text += "\nname: \"engine\"\n" + nics;
+  if (!LoadRankConfig(text, name, std::getenv, config, error)) return false;
   config->max_batches = kEngineBatches;
   return true;
 }
@@ -173,12 +175,31 @@ struct LocalFabric {
   RdmaDevices devices = {};
 };
 
+// Those that the config names, or all of this machine. Its rails, and with them whether it relays,
+// are those of the NICs: with others the config is read anew.
+absl::StatusOr<RdmaDevices> OpenRdma(const EngineOptions& options,
+                                     const EngineEnvironment& environment, RankConfig* config) {
+  if (HasRdmaNic(*config)) return UseRdma(config);
+  const absl::StatusOr<std::string> nics = AllRdmaNics();
+  if (!nics.ok()) return nics.status();
+  RankConfig all;
+  std::string error;
+  if (!LoadEngineConfig(options, environment, *nics, &all, &error)) {
+    return absl::NotFoundError(error);
+  }
+  absl::StatusOr<RdmaDevices> devices = UseRdma(&all);
+  if (devices.ok()) *config = std::move(all);
+  return devices;
+}
+
 // As in Mooncake the protocol is a hint: callers that say "rdma" run where there is none, too.
-LocalFabric ChooseFabric(const std::string& protocol, const EngineEnvironment& environment,
+LocalFabric ChooseFabric(const EngineOptions& options, const EngineEnvironment& environment,
                          RankConfig* config) {
-  if (protocol == "sim" && !environment.force_tcp) return {.protocol = SegmentProtocol::kSim};
-  if (protocol == "rdma" && !environment.force_tcp) {
-    absl::StatusOr<RdmaDevices> devices = UseRdma(environment, config);
+  if (options.protocol == "sim" && !environment.force_tcp) {
+    return {.protocol = SegmentProtocol::kSim};
+  }
+  if (options.protocol == "rdma" && !environment.force_tcp) {
+    absl::StatusOr<RdmaDevices> devices = OpenRdma(options, environment, config);
     if (devices.ok()) {
       return {.protocol = SegmentProtocol::kRdma, .devices = *std::move(devices)};
     }
@@ -241,8 +262,8 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   const EngineEnvironment environment = ReadEngineEnvironment(std::getenv);
   SetLevel(environment.log_level);
   RankConfig config;
-  if (!LoadEngineConfig(options, environment, &config, error)) return nullptr;
-  const LocalFabric fabric = ChooseFabric(options.protocol, environment, &config);
+  if (!LoadEngineConfig(options, environment, "", &config, error)) return nullptr;
+  const LocalFabric fabric = ChooseFabric(options, environment, &config);
   RankStaging staging = MakeStaging(&config);
   const absl::StatusOr<StartLocal> start_local =
       ChooseLocalSegment(fabric, environment, config, staging.bounces);

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "actors/bootstrap_settings.h"
 #include "runtime/log.h"
 
 namespace railhop {
@@ -15,37 +14,33 @@ namespace {
 // Targets that a NIC may be connected to at once; its completion queue has room for all.
 constexpr uint32_t kRdmaEndpoints = 256;
 
-absl::Status AddAllDevices(const std::string& filters, RankConfig* config) {
-  const absl::StatusOr<std::vector<std::string>> names = ListRdmaDevices();
-  if (!names.ok()) return names.status();
-  for (const std::string& name : *names) {
-    NicConfig nic;
-    nic.name = nic.rail = name;
-    nic.kind = NicKind::kRdma;
-    config->nics.push_back(std::move(nic));
-  }
-  std::string error;
-  return FilterNics(filters, config, &error) ? absl::OkStatus() : absl::NotFoundError(error);
-}
-
 }  // namespace
 
-absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment, RankConfig* config) {
-  RankConfig wanted = *config;
-  std::erase_if(wanted.nics, [](const NicConfig& nic) { return nic.kind != NicKind::kRdma; });
-  if (wanted.nics.empty()) {
-    const absl::Status added = AddAllDevices(environment.device_filters, &wanted);
-    if (!added.ok()) return added;
-  }
+absl::StatusOr<std::string> AllRdmaNics() {
+  const absl::StatusOr<std::vector<std::string>> names = ListRdmaDevices();
+  if (!names.ok()) return names.status();
+  std::string text;
+  for (const std::string& name : *names)
+    text += fmt::format("nics {{ name: \"{}\" rdma {{}} }}\n", name);
+  return text;
+}
+
+bool HasRdmaNic(const RankConfig& config) {
+  return std::any_of(config.nics.begin(), config.nics.end(),
+                     [](const NicConfig& nic) { return nic.kind == NicKind::kRdma; });
+}
+
+absl::StatusOr<RdmaDevices> UseRdma(RankConfig* config) {
   RdmaDevices devices;
   std::vector<NicConfig> usable;
   absl::Status last = absl::NotFoundError("this machine has no RDMA device");
-  for (NicConfig& nic : wanted.nics) {
+  for (const NicConfig& nic : config->nics) {
+    if (nic.kind != NicKind::kRdma) continue;
     absl::StatusOr<std::shared_ptr<RdmaDevice>> device =
         RdmaDevice::Open({.name = nic.name, .port = nic.port, .gid_index = nic.gid_index});
     if (device.ok()) {
       devices.push_back(*std::move(device));
-      usable.push_back(std::move(nic));
+      usable.push_back(nic);
     } else {
       last = device.status();
       Log(LogLevel::kWarning, std::string(last.message()) + "; the engine does without it");
@@ -53,7 +48,6 @@ absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment, RankCo
   }
   if (devices.empty()) return last;
   config->nics = std::move(usable);
-  SwitchPxnOff("relaying over RDMA is not supported yet", config);
   return devices;
 }
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "actors/bootstrap_config.h"
-#include "transport/engine/environment.h"
 #include "transport/fabric/rdma/rdma_device.h"
 #include "transport/fabric/rdma/rdma_nic.h"
 
@@ -14,10 +14,14 @@ namespace railhop {
 
 using RdmaDevices = std::vector<std::shared_ptr<RdmaDevice>>;
 
-// Opens the devices of the config's NICs of kind "rdma", or, if it has none, all of this machine;
-// leaves the config with a NIC for each that opened, and no other. One that does not open costs a
-// warning (field fault T8). NotFound or Unavailable: that leaves none, and the config is unchanged.
-absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment, RankConfig* config);
+// Config text with a NIC on each device of this machine, for an engine whose config names none.
+absl::StatusOr<std::string> AllRdmaNics();
+bool HasRdmaNic(const RankConfig& config);
+
+// Opens the devices of the config's NICs of kind "rdma"; leaves the config with a NIC for each that
+// opened, and no other. One that does not open costs a warning (field fault T8). NotFound or
+// Unavailable: that leaves none, and the config is unchanged.
+absl::StatusOr<RdmaDevices> UseRdma(RankConfig* config);
 
 // A NIC on each device, by position those of the config.
 absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices& devices,

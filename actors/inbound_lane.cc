@@ -43,6 +43,7 @@ InboundLane::Result InboundLane::ReadNext(uint32_t* record, LanePiece* bad, bool
       busy_slots_ |= 1u << piece.id.slot();
       piece.route = nullptr;
       piece.name = InboundPiece::kNoName;
+      piece.was_asked = false;
       piece.verdict = RelayStatus::kOk;
       waiting_[waiting_count_++] = static_cast<uint8_t>(free);
       *record = free;

@@ -28,6 +28,7 @@ struct InboundPiece {
   LanePiece id;
   const TargetRoute* route = nullptr;      // nullptr: its session is not resolved
   uint32_t name = kNoName;                 // the question about its session that it waits for
+  bool was_asked = false;                  // about it, for this piece
   PathId path = 0;                         // if `route`
   RelayStatus verdict = RelayStatus::kOk;  // another: it is to be refused
   uint64_t deadline = 0;                   // cycles; while it waits

@@ -196,11 +196,16 @@ size_t RelayPostActor::TellPeerActor() {
 
 // --- Targets
 
+// A range that the route does not cover may have been registered since, or its target may have
+// started anew: that is asked once before the piece is refused.
 void RelayPostActor::SetRoute(InboundPiece& piece, const TargetRoute& route) {
+  const bool covered = InsideRegistrations(route, piece.descriptor.plan());
   if (piece.unasked()) --unasked_;
-  piece.route = &route;
   piece.name = InboundPiece::kNoName;
-  if (!InsideRegistrations(route, piece.descriptor.plan())) {
+  piece.route = covered || piece.was_asked ? &route : nullptr;
+  if (piece.route == nullptr) {
+    ++unasked_;
+  } else if (!covered) {
     Condemn(piece, RelayStatus::kRemoteAccess);
   } else if (!PickPath(piece)) {
     Condemn(piece, RelayStatus::kTransport);
@@ -232,6 +237,7 @@ void RelayPostActor::AskForSession(InboundPiece& piece) {
       free = i;
     } else if (names_[i].view() == session) {
       piece.name = i;
+      piece.was_asked = true;
       --unasked_;
       return;
     }
@@ -243,6 +249,7 @@ void RelayPostActor::AskForSession(InboundPiece& piece) {
   std::memcpy(name.bytes.data(), session.data(), session.size());
   resolve_out.Send({.session = name.bytes.data(), .length = name.length, .token = free});
   piece.name = free;
+  piece.was_asked = true;
   --unasked_;
 }
 

@@ -300,6 +300,11 @@ TEST_F(RelayPostActorTest, ADestinationOutsideTheRegistrationsIsRefusedWhole) {
   user.Send("t", kBase, 2001);
   const uint64_t across = user.Send("t", kBase, 2000);
   Run();
+  EXPECT_THAT(world_->refused, IsEmpty()) << "it may have been registered since";
+  ASSERT_THAT(world_->names, ElementsAre("t"));
+  world_->ready_out.Send({routes_.back().get(), world_->resolve.back().token});
+  Run();
+  EXPECT_THAT(world_->names, SizeIs(1)) << "asked once";
   ASSERT_THAT(world_->refused, SizeIs(1));
   EXPECT_EQ(world_->refused[0].status, RelayStatus::kRemoteAccess);
   EXPECT_EQ(world_->refused[0].sequence, 1u);
@@ -307,6 +312,21 @@ TEST_F(RelayPostActorTest, ADestinationOutsideTheRegistrationsIsRefusedWhole) {
   ASSERT_THAT(nic().posted, SizeIs(2));  // cut where one registration ends
   EXPECT_EQ(nic().posted[0].rkey, 1u);
   EXPECT_EQ(nic().posted[1].rkey, 2u);
+}
+
+TEST_F(RelayPostActorTest, ARangeThatWasRegisteredSinceIsFoundByAsking) {
+  Make();
+  Know(MakeRoute(0, "t", 1, {MakeBuffer(kBase, 1000, 1)}));
+  LaneUser user = Claim(0, 500);
+  const uint64_t sequence = user.Send("t", kBase + 5000, 10);
+  Run();
+  ASSERT_THAT(world_->names, ElementsAre("t"));
+  TargetRoute anew = MakeRoute(0, "t", 1, {MakeBuffer(kBase + 5000, 1000, 3)});
+  anew.version = 2;
+  Resolve(std::move(anew));
+  EXPECT_THAT(world_->refused, IsEmpty());
+  ASSERT_THAT(Sequences(world_->posted), ElementsAre(sequence));
+  EXPECT_EQ(nic().posted[0].rkey, 3u);
 }
 
 TEST_F(RelayPostActorTest, APathUsesTheKeysOfTheTargetsNicThatItLeadsTo) {

@@ -156,6 +156,28 @@ TEST_F(SimEngineTest, ABufferNearTwoNicsIsRelayedByARankThatHasBoth) {
   EXPECT_EQ(RankOf(*sender).Stats().bytes_direct, 0u) << "none of it goes twice";
 }
 
+// Registered after the relay got to know the target: it asks anew instead of refusing for ever.
+TEST_F(SimEngineTest, WhatATargetRegistersLaterIsRelayedAsWell) {
+  const Child relay([this](int end) {
+    const auto engine = MakeEngine(Text({"sim1"}, kPxn));
+    Child::AwaitEnd(end);
+  });
+  const auto far = MakeEngine(Text({"sim1"}));
+  const auto sender = MakeEngine(Text({"sim0"}, kPxn));
+  ASSERT_TRUE(RankOf(*sender).WaitForRelay("sim1", kForever));
+  std::vector<std::byte> here = Pattern(kMiB, 11);
+  Lend(*sender, here);
+  std::vector<std::vector<std::byte>> there(3, std::vector<std::byte>(kMiB));
+  Lend(*far, there[0]);
+  const SegmentHandle peer = sender->OpenSegment(far->name());
+  for (size_t i = 0; i < there.size(); ++i) {
+    if (i != 0) Lend(*far, there[i]);
+    EXPECT_EQ(Move(*sender, Task(Opcode::kWrite, here, peer, there[i])), TransferState::kCompleted);
+    EXPECT_EQ(there[i], here);
+  }
+  EXPECT_EQ(RankOf(*sender).Stats().bytes_relayed, 3 * kMiB);
+}
+
 TEST_F(SimEngineTest, WithoutARelayTheSameWriteGoesDirect) {
   const auto far = MakeEngine(Text({"sim1"}));
   const auto sender = MakeEngine(Text({"sim0"}, kPxn));
