@@ -1,10 +1,10 @@
 // Links that go down, connections that do not come about, targets that start anew.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdio.h>
 
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,16 +16,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// What the kernel counts for all devices: "0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0", ...
-std::string Resources() {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("rdma resource", "r"), pclose);
-  std::string text;
-  char line[256];
-  while (fgets(line, sizeof line, pipe.get()) != nullptr) text += line;
-  EXPECT_THAT(text, HasSubstr("rxe0: pd "));
-  return text;
-}
 
 class RdmaFaultsTest : public RdmaRails {
  protected:
@@ -115,22 +105,23 @@ TEST_F(RdmaFaultsTest, FailedConnectsLeaveNothingBehind) {
        },
        .send_queue_depth = kDepth,
        .max_endpoints = 4,
-       .retry = kQuickRetry});
-  for (int i = 0; i < 5; ++i) EXPECT_FALSE(ConnectError().ok());
-  const std::string before = Resources();
-  for (int i = 0; i < 200; ++i) EXPECT_FALSE(ConnectError().ok());
-  EXPECT_EQ(Resources(), before);
+       .retry = kQuickRetry,
+       .breaker = {.failures = UINT32_MAX}});
+  for (int i = 0; i < 6; ++i) EXPECT_FALSE(ConnectError().ok());
+  const std::string before = KernelResources();
+  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(ConnectError().ok());
+  EXPECT_EQ(KernelResources(), before);
   EXPECT_EQ(target_->endpoints(), 1u);
 }
 
 TEST_F(RdmaFaultsTest, ReconnectingLeavesNothingBehind) {
-  const std::string before = Resources();
+  const std::string before = KernelResources();
   for (int i = 0; i < 20; ++i) {
     ASSERT_EQ(Run(Write(0, 64)), FabricStatus::kOk);
     nic_->Disconnect(endpoint_);
     endpoint_ = Connected();
   }
-  EXPECT_EQ(Resources(), before);
+  EXPECT_EQ(KernelResources(), before);
 }
 
 TEST_F(RdmaFaultsTest, TheOldestConnectionsMakeRoomForNewOnes) {
@@ -145,6 +136,35 @@ TEST_F(RdmaFaultsTest, TheOldestConnectionsMakeRoomForNewOnes) {
   }
   EXPECT_EQ(target_->endpoints(), 8u);
   EXPECT_EQ(Run(Write(0, 64)), FabricStatus::kTransport);
+}
+
+TEST_F(RdmaFaultsTest, OnlyConnectionsOfProcessesThatAreGoneMakeRoom) {
+  std::set<std::string> gone;
+  int asked = 0;
+  auto target = RdmaTarget::Create({far_}, {.max_endpoints = 8, .is_gone = [&](const auto& server) {
+                                              ++asked;
+                                              return gone.contains(server);
+                                            }});
+  ASSERT_TRUE(target.ok()) << target.status();
+  target_ = *std::move(target);
+  endpoint_ = Connected();
+  std::vector<std::unique_ptr<RdmaNic>> nics;
+  const auto connect = [&](const std::string& name) {
+    nics.push_back(MakeNic({.server_name = name,
+                            .exchange = AskTarget(),
+                            .send_queue_depth = kDepth,
+                            .max_endpoints = 1,
+                            .retry = kQuickRetry}));
+    return nics.back()->Connect(Info(), 0).status();
+  };
+  for (int i = 1; i < 8; ++i) ASSERT_TRUE(connect("here:" + std::to_string(100 + i)).ok());
+  EXPECT_EQ(asked, 0);
+  EXPECT_THAT(std::string(connect("here:200").message()), HasSubstr("it has 8 connections"));
+  EXPECT_EQ(asked, 8);
+  gone = {"here:103"};
+  EXPECT_TRUE(connect("here:201").ok());
+  EXPECT_EQ(target_->endpoints(), 8u);
+  EXPECT_EQ(Run(Write(0, 64)), FabricStatus::kOk) << "the oldest, still in use";
 }
 
 TEST_F(RdmaFaultsTest, TheSameHandshakeTwiceGetsTheSameAnswer) {

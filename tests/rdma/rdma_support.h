@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <stdio.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -43,6 +44,16 @@ class PulledCable {
   }
   const std::string port_;
 };
+
+// What the kernel counts for all devices: "0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0", ...
+inline std::string KernelResources() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("rdma resource", "r"), pclose);
+  std::string text;
+  char line[256];
+  while (fgets(line, sizeof line, pipe.get()) != nullptr) text += line;
+  EXPECT_TRUE(text.find("rxe0: pd ") != std::string::npos) << text;
+  return text;
+}
 
 // Polls until there are `count` completions, and consumes them.
 inline std::vector<NicCompletion> Await(Nic& nic, size_t count) {

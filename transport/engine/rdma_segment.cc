@@ -1,15 +1,34 @@
 #include "transport/engine/rdma_segment.h"
 
+#include <chrono>
 #include <utility>
 
+#include "transport/engine/handshake_client.h"
 #include "transport/topology/memory_location.h"
 
 namespace railhop {
+namespace {
+
+// One that does not answer in time may be stopped, or slow.
+bool IsGone(const std::string& server) {
+  const absl::StatusOr<HostPort> listener = ParseHostPort(server);
+  if (!listener.ok()) return false;
+  constexpr std::chrono::milliseconds kPatience{50};
+  HandshakeClientOptions options;
+  options.connect_timeout = options.reply_timeout = kPatience;
+  options.use_ipv6 = true;
+  return absl::IsUnavailable(HandshakeClient(options).SendProbe(*listener));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RdmaSegment>> RdmaSegment::Start(
     const std::string& host, const std::string& name, Options options,
     const EngineEnvironment& environment) {
-  auto target = RdmaTarget::Create(options.devices);
+  // Without a name it is in P2P mode, where names of engines are addresses of their listeners.
+  RdmaTargetOptions target_options;
+  if (name.empty()) target_options.is_gone = IsGone;
+  auto target = RdmaTarget::Create(options.devices, target_options);
   if (!target.ok()) return target.status();
   SegmentDescriptor descriptor;
   descriptor.name = name;

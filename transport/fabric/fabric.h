@@ -4,14 +4,15 @@
 //   n = nic->Peek(completions); ...; nic->Advance(n);   // poll side
 //
 // Threads: ONE thread posts and ONE, possibly another, polls; control calls (Register, Deregister,
-// Connect) come from any one thread beside them and may take milliseconds. Disconnect, kind, name,
-// fd and send_queue_depth may be called by any thread at any time.
+// Connect, Tend) come from any one thread beside them and may take milliseconds. Disconnect, kind,
+// name, fd and send_queue_depth may be called by any thread at any time.
 // Ownership: the local bytes of a request stay the caller's, unchanged (a write) or unread (a
 // read), until its completion, or that of a later request of the same endpoint, was polled.
 // Errors: control calls return absl::Status. On the data path nothing blocks, allocates or throws;
 // a request that goes wrong says so by its completion.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -75,7 +76,8 @@ struct TargetInfo {
 };
 
 // A connection of one NIC to one NIC of a target. The value carries a generation: an id that
-// outlived its endpoint is recognised, and requests to it complete as kFlushed. 0 is never valid.
+// outlived its endpoint is recognised, and requests to it complete as kFlushed, or as kTransport by
+// a NIC that may have ended the endpoint by itself. 0 is never valid.
 using EndpointId = uint32_t;
 
 enum class FabricOpcode : uint8_t { kWrite, kRead };
@@ -102,6 +104,7 @@ struct NicCompletion {
 class Nic {
  public:
   static constexpr uint64_t kNoDeadline = UINT64_MAX;
+  using Time = std::chrono::steady_clock::time_point;
 
   virtual ~Nic() = default;
 
@@ -118,10 +121,22 @@ class Nic {
   virtual absl::StatusOr<EndpointId> Connect(const TargetInfo& target, size_t remote_nic) = 0;
   // Of this NIC: for messages, what the endpoint connects and, if it failed, how.
   virtual std::string Describe(EndpointId endpoint) const;
+  // What of a Connect may take long, done beforehand: the next Connect to that NIC has its outcome
+  // at once. Nothing, if there is a connection that works. Any thread, several at a time.
+  virtual void Approach(const TargetInfo& target, size_t remote_nic) {
+    (void)target;
+    (void)remote_nic;
+  }
   // Starts to close the endpoint; returns at once. Every request posted to it, before or after,
   // completes, most as kFlushed. What it held is freed by a later Connect, once its last completion
   // was consumed.
   virtual void Disconnect(EndpointId endpoint) = 0;
+  // For NICs that change by themselves, a cable that is pulled for one: readable (watch it
+  // level-triggered) when Tend has something to look at; -1: nobody has to call Tend.
+  virtual int event_fd() const { return -1; }
+  // Looks after endpoints that are to be ended or freed, and after the device. Whenever event_fd()
+  // is readable, and about once a second.
+  virtual void Tend(Time now) { (void)now; }
 
   // --- Post side.
   // False: the endpoint's send queue is full; nothing happened. The room of unsignaled requests

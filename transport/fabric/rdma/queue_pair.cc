@@ -57,7 +57,7 @@ uint32_t QueuePair::number() const {
 absl::Status QueuePair::Initialize() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
-  attributes.pkey_index = 0;
+  attributes.pkey_index = device_->options().pkey_index;
   attributes.port_num = device_->port();
   attributes.qp_access_flags = kAccess;
   const int error = device_->verbs().modify_qp(
@@ -77,6 +77,8 @@ absl::Status QueuePair::Connect(const Peer& peer, const RdmaRetry& retry) {
   std::copy(peer.gid.begin(), peer.gid.end(), receive.ah_attr.grh.dgid.raw);
   receive.ah_attr.grh.sgid_index = static_cast<uint8_t>(device_->gid().index);
   receive.ah_attr.grh.hop_limit = kHopLimit;
+  receive.ah_attr.grh.traffic_class = device_->options().traffic_class;
+  receive.ah_attr.sl = device_->options().service_level;
   receive.ah_attr.dlid = peer.lid;
   receive.ah_attr.port_num = device_->port();
   int error = device_->verbs().modify_qp(queue_pair_, &receive,

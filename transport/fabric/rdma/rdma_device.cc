@@ -1,5 +1,6 @@
 #include "transport/fabric/rdma/rdma_device.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -49,6 +50,14 @@ GidType ToGidType(uint32_t type) {
   return type == IBV_GID_TYPE_ROCE_V2 ? GidType::kRoceV2 : GidType::kInfiniBand;
 }
 
+// The largest that is not larger.
+ibv_mtu ToMtu(uint32_t bytes) {
+  if (bytes >= 4096) return IBV_MTU_4096;
+  if (bytes >= 2048) return IBV_MTU_2048;
+  if (bytes >= 1024) return IBV_MTU_1024;
+  return bytes >= 512 ? IBV_MTU_512 : IBV_MTU_256;
+}
+
 const char* PortStateName(ibv_port_state state) {
   switch (state) {
     case IBV_PORT_DOWN:
@@ -76,7 +85,9 @@ absl::StatusOr<std::shared_ptr<RdmaDevice>> RdmaDevice::Open(RdmaDeviceOptions o
   std::shared_ptr<RdmaDevice> device(new RdmaDevice(std::move(options), *verbs));
   if (absl::Status status = device->OpenContext(); !status.ok()) return status;
   if (absl::Status status = device->ReadLimits(); !status.ok()) return status;
-  if (absl::Status status = device->ReadPort(); !status.ok()) return status;
+  absl::StatusOr<PortState> port = device->ReadPort();
+  if (!port.ok()) return port.status();
+  device->port_ = *port;
   return device;
 }
 
@@ -96,7 +107,11 @@ absl::Status RdmaDevice::OpenContext() {
     if (options_.name == verbs_->get_device_name(device)) context_ = verbs_->open_device(device);
   }
   if (context_ != nullptr) protection_domain_ = verbs_->alloc_pd(context_);
-  if (protection_domain_ != nullptr) return absl::OkStatus();
+  const int flags = context_ == nullptr ? -1 : fcntl(context_->async_fd, F_GETFL);
+  if (protection_domain_ != nullptr && flags >= 0 &&
+      fcntl(context_->async_fd, F_SETFL, flags | O_NONBLOCK) == 0) {
+    return absl::OkStatus();
+  }
   const int error = errno;
   const std::vector<std::string> names = list.Names();
   if (std::find(names.begin(), names.end(), options_.name) == names.end()) {
@@ -118,11 +133,12 @@ absl::Status RdmaDevice::ReadLimits() {
   }
   max_reads_ = std::min({kMaxReads, limits.max_qp_rd_atom, limits.max_qp_init_rd_atom});
   max_completions_ = limits.max_cqe;
+  max_queue_pairs_ = limits.max_qp;
   max_region_bytes_ = limits.max_mr_size;
   return absl::OkStatus();
 }
 
-absl::Status RdmaDevice::ReadPort() {
+absl::StatusOr<RdmaDevice::PortState> RdmaDevice::ReadPort() const {
   ibv_port_attr port{};
   const int error =
       verbs_->query_port(context_, options_.port, reinterpret_cast<_compat_ibv_port_attr*>(&port));
@@ -134,12 +150,13 @@ absl::Status RdmaDevice::ReadPort() {
     return absl::UnavailableError(fmt::format("{} is {}; is the cable in, is its interface up?",
                                               PortName(), PortStateName(port.state)));
   }
-  lid_ = port.lid;
-  path_mtu_ = port.active_mtu;
-  return FindGid(port.link_layer == IBV_LINK_LAYER_INFINIBAND);
+  const absl::StatusOr<GidEntry> gid = FindGid(port.link_layer == IBV_LINK_LAYER_INFINIBAND);
+  if (!gid.ok()) return gid.status();
+  return PortState{
+      .gid = *gid, .lid = port.lid, .path_mtu = std::min(port.active_mtu, ToMtu(options_.max_mtu))};
 }
 
-absl::Status RdmaDevice::FindGid(bool infiniband) {
+absl::StatusOr<GidEntry> RdmaDevice::FindGid(bool infiniband) const {
   std::array<ibv_gid_entry, kMaxGids> entries{};
   const ssize_t count =
       verbs_->query_gid_table(context_, entries.data(), entries.size(), 0, sizeof(entries[0]));
@@ -155,10 +172,60 @@ absl::Status RdmaDevice::FindGid(bool infiniband) {
     read.type = infiniband ? GidType::kInfiniBand : ToGidType(entry.gid_type);
     std::copy_n(entry.gid.raw, read.gid.size(), read.gid.begin());
   }
-  absl::StatusOr<GidEntry> chosen = ChooseGid(table, options_.gid_index, PortName());
-  if (!chosen.ok()) return chosen.status();
-  gid_ = *chosen;
-  return absl::OkStatus();
+  return ChooseGid(table, options_.gid_index, PortName());
+}
+
+RdmaDevice::PortState RdmaDevice::port_state() const {
+  const std::lock_guard lock(port_mutex_);
+  return port_;
+}
+
+absl::Status RdmaDevice::usable() const {
+  const std::lock_guard lock(port_mutex_);
+  return usable_;
+}
+
+uint64_t RdmaDevice::port_changes() const {
+  const std::lock_guard lock(port_mutex_);
+  return port_changes_;
+}
+
+int RdmaDevice::event_fd() const {
+  return context_->async_fd;
+}
+
+std::optional<RdmaEvent> RdmaDevice::TakeEvent() {
+  ibv_async_event event{};
+  if (verbs_->get_async_event(context_, &event) != 0) return std::nullopt;
+  const RdmaEvent taken = ReadEvent(event);
+  // Whoever destroys what the event is about waits for this.
+  verbs_->ack_async_event(&event);
+  return taken;
+}
+
+void RdmaDevice::ReadPortAnew() {
+  const absl::StatusOr<PortState> read = ReadPort();
+  const std::lock_guard lock(port_mutex_);
+  if (broken_) return;
+  if (!read.ok()) {
+    if (usable_.ok()) ++port_changes_;
+    usable_ = absl::FailedPreconditionError(read.status().message());
+    return;
+  }
+  const bool same = usable_.ok() && read->gid.index == port_.gid.index &&
+                    read->gid.gid == port_.gid.gid && read->lid == port_.lid;
+  if (!same) ++port_changes_;
+  port_ = *read;
+  usable_ = absl::OkStatus();
+}
+
+void RdmaDevice::Break(const std::string& why) {
+  const std::lock_guard lock(port_mutex_);
+  if (broken_) return;
+  broken_ = true;
+  ++port_changes_;
+  usable_ = absl::FailedPreconditionError(fmt::format(
+      "RDMA device {} is out of order ({}) until this process starts anew", options_.name, why));
 }
 
 absl::Status RdmaDevice::RegistrationError(int error, void* address, size_t length) const {
@@ -184,7 +251,10 @@ absl::StatusOr<MemoryKey> RdmaDevice::Register(void* address, size_t length) {
   const Range range(address, length);
   Region& region = regions_[range];
   if (region.uses == 0) {
-    region.handle = verbs_->reg_mr(protection_domain_, address, length, kAccess);
+    // The library drops the flag where the device cannot.
+    const unsigned access = kAccess | (options_.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0);
+    region.handle = verbs_->reg_mr_iova2(protection_domain_, address, length,
+                                         reinterpret_cast<uint64_t>(address), access);
     if (region.handle == nullptr) {
       const int error = errno;
       regions_.erase(range);

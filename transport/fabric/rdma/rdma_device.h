@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "transport/fabric/fabric.h"
 #include "transport/fabric/rdma/gid.h"
+#include "transport/fabric/rdma/rdma_event.h"
 
 struct ibv_context;
 struct ibv_mr;
@@ -44,6 +46,12 @@ struct RdmaDeviceOptions {
   std::string name;              // "mlx5_0"
   uint8_t port = 1;              // MC_IB_PORT
   int gid_index = kAnyGidIndex;  // MC_GID_INDEX
+  uint16_t pkey_index = 0;       // MC_PKEY_INDEX
+  uint32_t max_mtu = 4096;       // MC_MTU; the port may have less
+  uint8_t traffic_class = 0;     // MC_IB_TC
+  uint8_t service_level = 0;     // MC_IB_SL
+  // MC_IB_PCI_RELAXED_ORDERING: a device that can may write registered memory in any order.
+  bool relaxed_ordering = true;
 };
 
 class RdmaDevice {
@@ -56,12 +64,27 @@ class RdmaDevice {
   RdmaDevice& operator=(const RdmaDevice&) = delete;
 
   const std::string& name() const { return options_.name; }
+  const RdmaDeviceOptions& options() const { return options_; }
   uint8_t port() const { return options_.port; }
-  const GidEntry& gid() const { return gid_; }
-  uint16_t lid() const { return lid_; }         // InfiniBand only, else 0
-  int path_mtu() const { return path_mtu_; }    // an enum ibv_mtu: what the port has now
-  int max_reads() const { return max_reads_; }  // that a queue pair may have under way
+  int max_reads() const { return max_reads_; }              // that a queue pair may have under way
   int max_completions() const { return max_completions_; }  // of a completion queue
+  int max_queue_pairs() const { return max_queue_pairs_; }
+
+  // The port, as ReadPortAnew found it last.
+  GidEntry gid() const { return port_state().gid; }
+  uint16_t lid() const { return port_state().lid; }       // InfiniBand only, else 0
+  int path_mtu() const { return port_state().path_mtu; }  // an enum ibv_mtu
+  // FailedPrecondition: the port is down or the device broken, and nothing can be connected.
+  absl::Status usable() const;
+  // How often usable() or the address has changed: connections made before do not work any more.
+  uint64_t port_changes() const;
+
+  // Readable when the device has something to tell, without blocking. It tells each event once.
+  int event_fd() const;
+  std::optional<RdmaEvent> TakeEvent();
+  void ReadPortAnew();
+  // It does not come back.
+  void Break(const std::string& why);
 
   // Memory of this process, for local use and for peers. It stays pinned until Deregister, and must
   // stay mapped. The same range again gets the same keys, until each was deregistered: NIC and
@@ -78,10 +101,17 @@ class RdmaDevice {
   RdmaDevice(RdmaDeviceOptions options, const Verbs* verbs)
       : options_(std::move(options)), verbs_(verbs) {}
 
+  struct PortState {
+    GidEntry gid;
+    uint16_t lid = 0;
+    int path_mtu = 0;
+  };
+
   absl::Status OpenContext();
   absl::Status ReadLimits();
-  absl::Status ReadPort();
-  absl::Status FindGid(bool infiniband);
+  absl::StatusOr<PortState> ReadPort() const;
+  absl::StatusOr<GidEntry> FindGid(bool infiniband) const;
+  PortState port_state() const;
   std::string PortName() const;
   absl::Status RegistrationError(int error, void* address, size_t length) const;
 
@@ -89,12 +119,16 @@ class RdmaDevice {
   const Verbs* const verbs_;
   ibv_context* context_ = nullptr;
   ibv_pd* protection_domain_ = nullptr;
-  GidEntry gid_;
-  uint16_t lid_ = 0;
-  int path_mtu_ = 0;
   int max_reads_ = 0;
   int max_completions_ = 0;
+  int max_queue_pairs_ = 0;
   uint64_t max_region_bytes_ = 0;
+
+  mutable std::mutex port_mutex_;
+  PortState port_;
+  absl::Status usable_;
+  bool broken_ = false;
+  uint64_t port_changes_ = 0;
 
   struct Region {
     ibv_mr* handle = nullptr;

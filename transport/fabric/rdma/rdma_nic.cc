@@ -20,11 +20,15 @@ namespace {
 
 constexpr uint32_t kMaxDepth = 16384;
 constexpr uint32_t kMaxEndpoints = 4000;
-constexpr uint32_t kIndexBits = 12;  // of an EndpointId; the rest is the generation
-constexpr uint32_t kIndexMask = (1u << kIndexBits) - 1;
-constexpr int kStageShift = 32;  // of Slot::word
 constexpr int kNumberBits = 48;  // of ibv_send_wr::wr_id; the rest is the slot
 constexpr int kCompletionsInTurn = 64;
+
+using Clock = std::chrono::steady_clock;
+
+// Slots for so many endpoints, and for those that are being drained beside them.
+constexpr uint32_t SlotsFor(uint32_t endpoints) {
+  return endpoints + std::clamp(endpoints / 4, 4u, 64u);
+}
 
 absl::Status CheckOptions(const RdmaDevice& device, const RdmaNicOptions& options) {
   const auto check = [&](const char* what, uint64_t value, uint64_t lowest, uint64_t highest) {
@@ -35,8 +39,8 @@ absl::Status CheckOptions(const RdmaDevice& device, const RdmaNicOptions& option
   absl::Status status;
   status.Update(check("send queue depth", options.send_queue_depth, 1, kMaxDepth));
   status.Update(check("endpoints", options.max_endpoints, 1, kMaxEndpoints));
-  status.Update(check("endpoints x send queue depth",
-                      uint64_t{options.max_endpoints} * options.send_queue_depth, 1,
+  status.Update(check("endpoints, with those being drained, x send queue depth",
+                      uint64_t{SlotsFor(options.max_endpoints)} * options.send_queue_depth, 1,
                       static_cast<uint64_t>(device.max_completions())));
   status.Update(check("queue pairs", options.queue_pairs, 1, RdmaHandshake::kMaxQueuePairs));
   status.Update(check("retry timeout", options.retry.timeout, 1, 31));
@@ -64,13 +68,23 @@ FabricStatus ToFabricStatus(int status) {
 
 }  // namespace
 
+uint32_t RdmaNic::MostEndpoints(const RdmaDevice& device, uint32_t send_queue_depth,
+                                uint32_t queue_pairs) {
+  const uint32_t slots =
+      std::min(static_cast<uint32_t>(device.max_completions()) / send_queue_depth,
+               static_cast<uint32_t>(device.max_queue_pairs()) / queue_pairs);
+  uint32_t endpoints = std::min(kMaxEndpoints, slots);
+  while (endpoints != 0 && SlotsFor(endpoints) > slots) --endpoints;
+  return endpoints;
+}
+
 absl::StatusOr<std::unique_ptr<RdmaNic>> RdmaNic::Create(std::shared_ptr<RdmaDevice> device,
                                                          RdmaNicOptions options) {
   if (absl::Status status = CheckOptions(*device, options); !status.ok()) return status;
   std::unique_ptr<RdmaNic> nic(new RdmaNic(device, std::move(options)));
   auto queue = CompletionQueue::Create(
       std::move(device),
-      static_cast<int>(nic->options_.max_endpoints * nic->options_.send_queue_depth));
+      static_cast<int>(SlotsFor(nic->options_.max_endpoints) * nic->options_.send_queue_depth));
   if (!queue.ok()) return queue.status();
   nic->queue_ = *std::move(queue);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
@@ -88,8 +102,11 @@ RdmaNic::RdmaNic(std::shared_ptr<RdmaDevice> device, RdmaNicOptions options)
       options_(std::move(options)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      slots_(options_.max_endpoints + 1),
-      ready_(std::bit_ceil(size_t{options_.max_endpoints + 1} * options_.send_queue_depth)) {
+      slots_(SlotsFor(options_.max_endpoints) + 1),
+      order_(static_cast<uint32_t>(slots_.size()), options_.eviction),
+      breakers_(options_.breaker),
+      port_changes_(device_->port_changes()),
+      ready_(std::bit_ceil(slots_.size() * options_.send_queue_depth)) {
   chained_.reserve(slots_.size());
   MakeRings(0);
   slots_[0].refused.store(0, std::memory_order_relaxed);
@@ -117,70 +134,40 @@ void RdmaNic::MakeRings(uint32_t index) {
   }
 }
 
-// True: nothing uses the slot. A poster that has begun a chain may have found it before it was
-// left; one that begins later does not find it (both fence between their store and their load).
-bool RdmaNic::Reclaim(Slot& slot) {
-  const uint64_t word = slot.word.load(std::memory_order_acquire);
-  const auto id = static_cast<EndpointId>(word);
-  const auto idle = [&slot] {
-    return slot.retired.load(std::memory_order_acquire) ==
-           slot.prepared.load(std::memory_order_acquire);
-  };
-  Stage stage = static_cast<Stage>(word >> kStageShift);
-  if (stage == kClosed && idle()) {
-    slot.word.store(uint64_t{stage = kLeft} << kStageShift | id, std::memory_order_relaxed);
-    FullFence();
-    slot.left_at = chain_.load(std::memory_order_acquire);
+absl::Status RdmaNic::CheckTarget(const TargetInfo& target, size_t remote_nic) const {
+  if (target.kind == kRdmaFabricKind) {
+    return ParseNicPath(target.nics[remote_nic].connection).status();
   }
-  if (stage == kLeft) {
-    const bool same_chain =
-        slot.left_at % 2 == 1 && chain_.load(std::memory_order_acquire) == slot.left_at;
-    if (same_chain || !idle()) return false;
-    slot.queue_pairs.clear();
-    slot.word.store(id, std::memory_order_relaxed);
-    return true;
-  }
-  return stage == kUnused;
-}
-
-absl::StatusOr<uint32_t> RdmaNic::TakeSlot() {
-  uint32_t free = 0;
-  for (uint32_t i = 1; i < slots_.size(); ++i) {
-    if (Reclaim(slots_[i]) && free == 0) free = i;
-  }
-  if (free != 0) return free;
-  return absl::ResourceExhaustedError(
-      fmt::format("RDMA NIC {} has all its {} endpoints in use", name(), options_.max_endpoints));
+  return absl::InvalidArgumentError(fmt::format(
+      "RDMA NIC {} cannot reach segment {} of fabric \"{}\"", name(), target.name, target.kind));
 }
 
 absl::StatusOr<EndpointId> RdmaNic::Connect(const TargetInfo& target, size_t remote_nic) {
-  if (target.kind != kRdmaFabricKind) {
-    return absl::InvalidArgumentError(fmt::format(
-        "RDMA NIC {} cannot reach segment {} of fabric \"{}\"", name(), target.name, target.kind));
-  }
+  if (absl::Status status = CheckTarget(target, remote_nic); !status.ok()) return status;
   const std::string& connection = target.nics[remote_nic].connection;
-  const absl::StatusOr<NicPath> remote = ParseNicPath(connection);
-  if (!remote.ok()) return remote.status();
-  const absl::StatusOr<uint32_t> index = TakeSlot();
-  if (!index.ok()) return index.status();
-  absl::StatusOr<QueuePairs> queue_pairs = MakeQueuePairs();
-  if (!queue_pairs.ok()) return queue_pairs.status();
-  if (absl::Status status = Handshake(*remote, *queue_pairs); !status.ok()) {
+  std::optional<absl::StatusOr<Connection>> made = TakeApproached(connection);
+  if (!made.has_value()) made = Establish(connection);
+  if (!made->ok()) return made->status();
+  return Publish(**std::move(made), connection, Clock::now());
+}
+
+// `connection` is a path of a NIC.
+absl::StatusOr<RdmaNic::Connection> RdmaNic::Establish(const std::string& connection) {
+  const auto failed = [&](const absl::Status& status) {
     return absl::Status(
         status.code(),
         fmt::format("RDMA NIC {} (GID index {}) does not reach {}: {}", name(),
                     device_->gid().index, connection, std::string(status.message())));
-  }
-  Slot& slot = slots_[*index];
-  if (slot.requests.empty()) MakeRings(*index);
-  slot.queue_pairs = *std::move(queue_pairs);
-  slot.remote = connection;
-  slot.refused.store(Slot::kNever, std::memory_order_relaxed);
-  slot.first_error.store(IBV_WC_SUCCESS, std::memory_order_relaxed);
-  const auto old_id = static_cast<EndpointId>(slot.word.load(std::memory_order_relaxed));
-  const EndpointId id = (old_id == 0 ? *index : old_id) + (1u << kIndexBits);
-  slot.word.store(uint64_t{kLive} << kStageShift | id, std::memory_order_release);
-  return id;
+  };
+  const absl::StatusOr<uint32_t> slot = TakeSlot(connection, Clock::now());
+  if (!slot.ok()) return failed(slot.status());
+  absl::StatusOr<QueuePairs> queue_pairs = MakeQueuePairs();
+  absl::Status status = queue_pairs.status();
+  if (status.ok()) status = Handshake(*ParseNicPath(connection), *queue_pairs);
+  if (!status.ok()) queue_pairs = status;  // they end outside the lock
+  NoteOutcome(*slot, connection, status, Clock::now());
+  if (!status.ok()) return failed(status);
+  return Connection{.slot = *slot, .queue_pairs = *std::move(queue_pairs)};
 }
 
 absl::StatusOr<RdmaNic::QueuePairs> RdmaNic::MakeQueuePairs() const {
@@ -235,30 +222,40 @@ absl::Status RdmaNic::Handshake(const NicPath& remote, const QueuePairs& queue_p
 }
 
 void RdmaNic::Disconnect(EndpointId endpoint) {
-  Slot& slot = slots_[Find(endpoint)];
-  uint64_t live = uint64_t{kLive} << kStageShift | endpoint;
-  // Nobody reclaims the queue pairs between the two.
-  if (!slot.word.compare_exchange_strong(live, uint64_t{kClosing} << kStageShift | endpoint,
-                                         std::memory_order_acq_rel)) {
-    return;
+  const uint32_t index = Find(endpoint);
+  if (index == 0) return;
+  slots_[index].disconnected.store(true, std::memory_order_release);
+  End(slots_[index], endpoint);
+}
+
+// Nobody reclaims the queue pairs between the two stages. False: it is ended already.
+bool RdmaNic::End(Slot& slot, EndpointId id) {
+  uint64_t live = Word(kLive, id);
+  uint64_t draining = Word(kDraining, id);
+  if (!slot.word.compare_exchange_strong(live, Word(kClosing, id), std::memory_order_acq_rel) &&
+      !slot.word.compare_exchange_strong(draining, Word(kClosing, id), std::memory_order_acq_rel)) {
+    return false;
   }
   for (const auto& queue_pair : slot.queue_pairs) queue_pair->Fail();
-  slot.word.store(uint64_t{kClosed} << kStageShift | endpoint, std::memory_order_release);
+  slot.word.store(Word(kClosed, id), std::memory_order_release);
+  return true;
 }
 
 std::string RdmaNic::Describe(EndpointId endpoint) const {
+  const std::lock_guard lock(store_mutex_);
   const uint32_t index = Find(endpoint);
   if (index == 0) return fmt::format("{}: no endpoint {}", name(), endpoint);
   const Slot& slot = slots_[index];
+  const char* const why = slot.why.load(std::memory_order_relaxed);
   const auto error = static_cast<ibv_wc_status>(slot.first_error.load(std::memory_order_relaxed));
   return fmt::format("{} (GID index {}) -> {}: {}", name(), device_->gid().index, slot.remote,
-                     device_->verbs().wc_status_str(error));
+                     why != nullptr ? why : device_->verbs().wc_status_str(error));
 }
 
 // --- Post side.
 
 uint32_t RdmaNic::Find(EndpointId id) const {
-  const uint32_t index = id & kIndexMask;
+  const uint32_t index = id & ((1u << kIndexBits) - 1);
   if (index == 0 || index >= slots_.size()) return 0;
   const uint64_t word = slots_[index].word.load(std::memory_order_acquire);
   const uint64_t stage = word >> kStageShift;
@@ -283,7 +280,10 @@ bool RdmaNic::Prepare(const WorkRequest& request) {
   if (number - slot.retired.load(std::memory_order_acquire) == options_.send_queue_depth) {
     return false;
   }
-  if (number == slot.submitted.load(std::memory_order_relaxed)) chained_.push_back(index);
+  if (number == slot.submitted.load(std::memory_order_relaxed)) {
+    chained_.push_back(index);
+    slot.visited.store(true, std::memory_order_relaxed);
+  }
   const size_t place = number & (slot.requests.size() - 1);
   slot.requests[place] = {.user_data = request.user_data, .signaled = request.signaled};
   slot.spans[place] = {.addr = reinterpret_cast<uint64_t>(request.local),
@@ -318,8 +318,11 @@ void RdmaNic::Post(uint32_t index) {
   const uint64_t first = slot.submitted.load(std::memory_order_relaxed);
   const uint64_t end = slot.prepared.load(std::memory_order_relaxed);
   const size_t mask = slot.work.size() - 1;
+  const bool may_post = slot.refused.load(std::memory_order_relaxed) == Slot::kNever;
+  const bool evicted = slot.word.load(std::memory_order_relaxed) >> kStageShift == kDraining;
+  if (may_post && evicted) slot.refused.store(first, std::memory_order_release);
   slot.submitted.store(end, std::memory_order_release);
-  if (slot.refused.load(std::memory_order_relaxed) == Slot::kNever) {
+  if (may_post && !evicted) {
     ibv_send_wr* const head = &slot.work[first & mask];
     ibv_send_wr& tail = slot.work[(end - 1) & mask];
     ibv_send_wr* const next = std::exchange(tail.next, nullptr);
@@ -373,11 +376,19 @@ void RdmaNic::Harvest(uint32_t index, uint64_t number, int status) {
     if (slot.shown == 0) slot.retired.store(slot.harvested, std::memory_order_release);
     return;
   }
-  if (status != IBV_WC_SUCCESS &&
-      slot.first_error.load(std::memory_order_relaxed) == IBV_WC_SUCCESS) {
-    slot.first_error.store(status, std::memory_order_relaxed);
+  Show(index, number, status == IBV_WC_SUCCESS ? FabricStatus::kOk : NoteError(slot, status));
+}
+
+// What an endpoint's user has to hear: an endpoint that ended by itself has an error, whatever its
+// first request that failed met.
+FabricStatus RdmaNic::NoteError(Slot& slot, int status) {
+  if (slot.first_error.load(std::memory_order_relaxed) != IBV_WC_SUCCESS) {
+    return ToFabricStatus(status);
   }
-  Show(index, number, ToFabricStatus(status));
+  slot.first_error.store(status, std::memory_order_relaxed);
+  if (status != IBV_WC_WR_FLUSH_ERR) return ToFabricStatus(status);
+  return slot.disconnected.load(std::memory_order_acquire) ? FabricStatus::kFlushed
+                                                           : FabricStatus::kTransport;
 }
 
 // Once the device has told the end of all that it took of the endpoint.
@@ -389,7 +400,8 @@ void RdmaNic::FlushRefused() {
     const uint64_t submitted = slot.submitted.load(std::memory_order_acquire);
     for (; slot.harvested != submitted; ++flushed_) {
       const uint64_t number = slot.harvested++;
-      Show(i, number, FabricStatus::kFlushed);
+      // Whose id that was is not known any more, nor whether he knows.
+      Show(i, number, i == 0 ? FabricStatus::kTransport : NoteError(slot, IBV_WC_WR_FLUSH_ERR));
     }
   }
 }

@@ -3,9 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace railhop {
+namespace {
+
+// For the question who is gone: other handshakes wait that long.
+constexpr std::chrono::milliseconds kAskTime{200};
+// Shorter than the initiators', whose tries are not to meet this one's pauses.
+constexpr PathBreakerOptions kBreaker{.longest_pause = std::chrono::milliseconds(2000)};
+
+using Clock = std::chrono::steady_clock;
+
+std::string ServerOfPath(const std::string& path) {
+  const absl::StatusOr<NicPath> parsed = ParseNicPath(path);
+  return parsed.ok() ? parsed->server : path;
+}
+
+}  // namespace
+
+RdmaTarget::RdmaTarget(const RdmaTargetOptions& options) : options_(options), breakers_(kBreaker) {}
 
 absl::StatusOr<std::unique_ptr<RdmaTarget>> RdmaTarget::Create(
     std::vector<std::shared_ptr<RdmaDevice>> devices, const RdmaTargetOptions& options) {
@@ -49,8 +67,23 @@ RdmaTarget::Endpoints::iterator RdmaTarget::FindEndpoint(const RdmaHandshake& re
   });
 }
 
+// While one is being established, no other handshake is answered.
 absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Connect(const Device& device,
-                                                         const RdmaHandshake& request) const {
+                                                         const RdmaHandshake& request) {
+  const std::string& peer = request.local_nic_path;
+  breakers_.Prune(Clock::now());
+  if (absl::Status admitted = breakers_.Admit(peer, Clock::now()); !admitted.ok()) return admitted;
+  absl::StatusOr<Endpoint> made = Establish(device, request);
+  if (made.ok()) {
+    breakers_.Connected(peer, Clock::now());
+  } else {
+    breakers_.Failed(peer, Clock::now(), std::string(made.status().message()));
+  }
+  return made;
+}
+
+absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Establish(const Device& device,
+                                                           const RdmaHandshake& request) const {
   Endpoint endpoint{.local_nic_path = request.peer_nic_path,
                     .peer_nic_path = request.local_nic_path,
                     .peer_qp_numbers = request.qp_numbers,
@@ -64,6 +97,30 @@ absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Connect(const Device& device,
     endpoint.queue_pairs.push_back(*std::move(made));
   }
   return endpoint;
+}
+
+absl::Status RdmaTarget::MakeRoom() {
+  const auto until = Clock::now() + kAskTime;
+  for (size_t asked = 0; endpoints_.size() >= options_.max_endpoints; ++asked) {
+    if (options_.is_gone == nullptr) {
+      endpoints_.pop_front();
+      continue;
+    }
+    if (asked == endpoints_.size() || Clock::now() > until) {
+      return absl::ResourceExhaustedError(fmt::format(
+          "it has {} connections, its limit, and of none the process is known to be gone",
+          endpoints_.size()));
+    }
+    const std::string server = ServerOfPath(endpoints_.front().peer_nic_path);
+    if (options_.is_gone(server)) {
+      std::erase_if(endpoints_, [&](const Endpoint& each) {
+        return ServerOfPath(each.peer_nic_path) == server;
+      });
+    } else {
+      endpoints_.splice(endpoints_.end(), endpoints_, endpoints_.begin());
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RdmaHandshake> RdmaTarget::Accept(const RdmaHandshake& request) {
@@ -82,9 +139,9 @@ absl::StatusOr<RdmaHandshake> RdmaTarget::Accept(const RdmaHandshake& request) {
     }
     // The same NIC with other queue pairs: its process was started anew, or has given up the old.
     if (found != endpoints_.end()) endpoints_.erase(found);
+    if (absl::Status room = MakeRoom(); !room.ok()) return room;
     absl::StatusOr<Endpoint> made = Connect(**device, request);
     if (!made.ok()) return made.status();
-    if (endpoints_.size() == options_.max_endpoints) endpoints_.pop_front();
     found = endpoints_.insert(endpoints_.end(), *std::move(made));
   }
   RdmaHandshake reply;

@@ -7,13 +7,17 @@
 //
 // Threads: one, that of the handshake listener; Answer may block for milliseconds.
 // By which name an initiator knows this process is its own affair: the NIC in the path counts.
-// Nobody says goodbye in this protocol: a connection ends when the same NIC of the same process
-// connects anew, or when it is the oldest and `max_endpoints` are there. An initiator that still
-// used that one gets kTransport, and connects anew.
+// Nobody says goodbye in this protocol, and no device tells whether a connection is used: one ends
+// when the same NIC of the same process connects anew, or when `max_endpoints` are there and its
+// process is gone. `is_gone` finds that out, for a bounded time, those first that were asked least
+// lately. If all are there, the new one is refused: it may try again, and others are asked then.
+// Without `is_gone` the oldest ends. An initiator that still used it gets kTransport, and connects
+// anew.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -24,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/fabric/rdma/completion_queue.h"
+#include "transport/fabric/rdma/path_breaker.h"
 #include "transport/fabric/rdma/queue_pair.h"
 #include "transport/fabric/rdma/rdma_device.h"
 #include "transport/fabric/rdma/rdma_handshake.h"
@@ -33,6 +38,9 @@ namespace railhop {
 struct RdmaTargetOptions {
   size_t max_endpoints = 1024;
   RdmaRetry retry = {};
+  // Whether the process whose handshake listener is at `server` has surely ended; may take some
+  // milliseconds. nullptr: nobody knows.
+  std::function<bool(const std::string& server)> is_gone = nullptr;
 };
 
 class RdmaTarget {
@@ -58,16 +66,19 @@ class RdmaTarget {
     std::vector<uint32_t> peer_qp_numbers;
     std::vector<std::unique_ptr<QueuePair>> queue_pairs;
   };
-  using Endpoints = std::list<Endpoint>;  // the oldest first
+  using Endpoints = std::list<Endpoint>;  // the one that was made or asked for first
 
-  explicit RdmaTarget(const RdmaTargetOptions& options) : options_(options) {}
+  explicit RdmaTarget(const RdmaTargetOptions& options);
 
   absl::StatusOr<RdmaHandshake> Accept(const RdmaHandshake& request);
   absl::StatusOr<const Device*> FindDevice(const std::string& path) const;
   Endpoints::iterator FindEndpoint(const RdmaHandshake& request);
-  absl::StatusOr<Endpoint> Connect(const Device& device, const RdmaHandshake& request) const;
+  absl::StatusOr<Endpoint> Connect(const Device& device, const RdmaHandshake& request);
+  absl::StatusOr<Endpoint> Establish(const Device& device, const RdmaHandshake& request) const;
+  absl::Status MakeRoom();
 
   const RdmaTargetOptions options_;
+  PathBreakers breakers_;  // an initiator whose link is dead costs a second each time
   std::vector<Device> devices_;
   Endpoints endpoints_;
 };

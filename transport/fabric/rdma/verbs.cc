@@ -26,12 +26,14 @@ const char* BindAll(void* handle, Verbs* verbs) {
   Bind(handle, "ibv_get_device_name", verbs->get_device_name, &missing);
   Bind(handle, "ibv_open_device", verbs->open_device, &missing);
   Bind(handle, "ibv_close_device", verbs->close_device, &missing);
+  Bind(handle, "ibv_get_async_event", verbs->get_async_event, &missing);
+  Bind(handle, "ibv_ack_async_event", verbs->ack_async_event, &missing);
   Bind(handle, "ibv_query_device", verbs->query_device, &missing);
   Bind(handle, "ibv_query_port", verbs->query_port, &missing);
   Bind(handle, "_ibv_query_gid_table", verbs->query_gid_table, &missing);
   Bind(handle, "ibv_alloc_pd", verbs->alloc_pd, &missing);
   Bind(handle, "ibv_dealloc_pd", verbs->dealloc_pd, &missing);
-  Bind(handle, "ibv_reg_mr", verbs->reg_mr, &missing);
+  Bind(handle, "ibv_reg_mr_iova2", verbs->reg_mr_iova2, &missing);
   Bind(handle, "ibv_dereg_mr", verbs->dereg_mr, &missing);
   Bind(handle, "ibv_create_comp_channel", verbs->create_comp_channel, &missing);
   Bind(handle, "ibv_destroy_comp_channel", verbs->destroy_comp_channel, &missing);

@@ -33,13 +33,15 @@ struct Verbs {
   decltype(&::ibv_get_device_name) get_device_name = nullptr;
   decltype(&::ibv_open_device) open_device = nullptr;
   decltype(&::ibv_close_device) close_device = nullptr;
+  decltype(&::ibv_get_async_event) get_async_event = nullptr;
+  decltype(&::ibv_ack_async_event) ack_async_event = nullptr;
   decltype(&::ibv_query_device) query_device = nullptr;
   // Fills the older, shorter part of ibv_port_attr.
   decltype(&::ibv_query_port) query_port = nullptr;
   decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;
   decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;
-  decltype(&::ibv_reg_mr) reg_mr = nullptr;
+  decltype(&::ibv_reg_mr_iova2) reg_mr_iova2 = nullptr;
   decltype(&::ibv_dereg_mr) dereg_mr = nullptr;
   decltype(&::ibv_create_comp_channel) create_comp_channel = nullptr;
   decltype(&::ibv_destroy_comp_channel) destroy_comp_channel = nullptr;
