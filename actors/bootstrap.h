@@ -98,6 +98,8 @@ struct EngineOptions {
   // warning, if none can be used; "sim": the simulated NICs of the config, with relaying if its pxn
   // block says so, among the ranks of this host. MC_FORCE_TCP makes any of them TCP.
   std::string protocol = "tcp";
+  // With "rdma": the devices to be used, "mlx5_0,mlx5_1"; empty: all of them.
+  std::string device_names = {};
   // A RankConfig without name, and with NICs for "sim" and "rdma" only; empty: the file that
   // RAILHOP_CONFIG names, if it is set, or the defaults.
   std::string config_text = {};

@@ -254,6 +254,11 @@ void ConfigReader::ReadRdma(const proto::RdmaNic& rdma, const std::string& where
   Take(rdma.has_gid_index(), rdma.gid_index(), 0, 255, where, "gid_index", &read->gid_index);
   Take(rdma.has_queue_depth(), rdma.queue_depth(), 2, 16384, where, "queue_depth",
        &read->queue_depth);
+  Take(rdma.has_max_endpoints(), rdma.max_endpoints(), 1, 4000, where, "max_endpoints",
+       &read->max_endpoints);
+  Take(rdma.has_queue_pairs(), rdma.queue_pairs(), 1, 255, where, "queue_pairs",
+       &read->queue_pairs);
+  read->evict_oldest = rdma.eviction() == proto::RdmaNic::FIFO;
 }
 
 void ConfigReader::ReadSim(const proto::SimNic& sim, const std::string& where, NicConfig* read) {
@@ -419,7 +424,7 @@ bool LoadRankConfig(std::string_view text, std::string_view name, const GetEnvir
     return false;
   }
   const EngineEnvironment engine = ReadEngineEnvironment(environment);
-  if (!FilterNics(engine.device_filters, config, error)) return false;
+  if (!FilterNics("MC_TE_FILTERS", engine.device_filters, config, error)) return false;
   PxnSettingsReader pxn(&config->pxn);
   reader.ReadPxn(&pxn);
   pxn.SetFromEnvironment(environment);

@@ -45,8 +45,18 @@ struct NicConfig {
   uint32_t queue_depth = 256;
   uint32_t connections = 4;        // kTcp: to each target
   uint64_t status_timeout_s = 30;  // kTcp: for an answer
-  uint8_t port = 1;                // kRdma
-  int gid_index = -1;              // kRdma; -1: the one that suits best
+
+  // kRdma.
+  uint8_t port = 1;
+  int gid_index = -1;            // -1: the one that suits best
+  uint32_t max_endpoints = 256;  // or what its device has room for
+  bool evict_oldest = false;     // whether it was used lately or not
+  uint32_t queue_pairs = 2;
+  uint32_t max_mtu = 4096;
+  uint8_t traffic_class = 0;
+  uint8_t service_level = 0;
+  uint16_t pkey_index = 0;
+  bool relaxed_ordering = true;
 };
 
 struct PxnConfig {

@@ -179,7 +179,7 @@ struct LocalFabric {
 // are those of the NICs: with others the config is read anew.
 absl::StatusOr<RdmaDevices> OpenRdma(const EngineOptions& options,
                                      const EngineEnvironment& environment, RankConfig* config) {
-  if (HasRdmaNic(*config)) return UseRdma(config);
+  if (HasRdmaNic(*config)) return UseRdma(environment, options.device_names, config);
   const absl::StatusOr<std::string> nics = AllRdmaNics();
   if (!nics.ok()) return nics.status();
   RankConfig all;
@@ -187,7 +187,7 @@ absl::StatusOr<RdmaDevices> OpenRdma(const EngineOptions& options,
   if (!LoadEngineConfig(options, environment, *nics, &all, &error)) {
     return absl::NotFoundError(error);
   }
-  absl::StatusOr<RdmaDevices> devices = UseRdma(&all);
+  absl::StatusOr<RdmaDevices> devices = UseRdma(environment, options.device_names, &all);
   if (devices.ok()) *config = std::move(all);
   return devices;
 }
@@ -284,10 +284,17 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
                              return directory->metadata().Exchange(server, json);
                            });
   if (!Fail(nics.status(), error)) return nullptr;
+  std::vector<Nic*> approaching;
+  for (const std::unique_ptr<Nic>& nic : *nics) approaching.push_back(nic.get());
+  RouteOptions routes{.rail_map = config.pxn.rail_map,
+                      .destination_affinity = config.destination_affinity};
+  for (const NicConfig& nic : config.nics) routes.own_rails.push_back(nic.rail);
   auto rank = MakeRank(
       std::move(config), std::move(staging),
-      [directory](const std::string& target, std::stop_token stop) {
-        return directory->Resolve(target, std::move(stop));
+      [directory, approaching, routes](const std::string& target, std::stop_token stop) {
+        absl::StatusOr<TargetInfo> info = directory->Resolve(target, std::move(stop));
+        if (info.ok() && !approaching.empty()) Approach(routes, approaching, *info);
+        return info;
       },
       *std::move(nics), error);
   if (rank == nullptr) return nullptr;

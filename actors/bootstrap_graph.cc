@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "actors/nic_keeper.h"
 #include "actors/ordered_ports.h"
 #include "actors/post_job.h"
 #include "actors/slot_states.h"
@@ -207,6 +209,12 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, ReadTarget read) {
                              .routes = {.own_rails = rails_,
                                         .rail_map = pxn.rail_map,
                                         .destination_affinity = config_.destination_affinity}});
+  std::vector<Nic*> eventful;
+  std::copy_if(nic_pointers_.begin(), nic_pointers_.end(), std::back_inserter(eventful),
+               [](const Nic* nic) { return nic->event_fd() >= 0; });
+  if (!eventful.empty()) {
+    system_.AddActor<NicKeeper>(on(ActorKind::kEndpoint), "nics", std::move(eventful));
+  }
   watchdog_ =
       &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog", kDeadlineSlots);
   const bool on_one = std::all_of(layout.reactor_of.begin(),

@@ -3,16 +3,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
+#include "actors/bootstrap_settings.h"
 #include "runtime/log.h"
+#include "transport/setting_text.h"
 
 namespace railhop {
 namespace {
 
-// Targets that a NIC may be connected to at once; its completion queue has room for all.
-constexpr uint32_t kRdmaEndpoints = 256;
+absl::Status Filter(std::string_view source, const std::string& names, RankConfig* config) {
+  std::string error;
+  return FilterNics(source, names, config, &error) ? absl::OkStatus() : absl::NotFoundError(error);
+}
+
+// The optional number of a variable: `text` is one, or empty.
+template <typename T>
+void Take(const std::string& text, T* value) {
+  if (const std::optional<uint64_t> number = ParseNumber(text)) *value = static_cast<T>(*number);
+}
 
 }  // namespace
 
@@ -30,17 +43,47 @@ bool HasRdmaNic(const RankConfig& config) {
                      [](const NicConfig& nic) { return nic.kind == NicKind::kRdma; });
 }
 
-absl::StatusOr<RdmaDevices> UseRdma(RankConfig* config) {
+void ApplyRdmaEnvironment(const EngineEnvironment& environment, NicConfig* nic) {
+  const auto take = [&environment](std::string_view name, uint64_t given, auto* value) {
+    using Value = std::remove_reference_t<decltype(*value)>;
+    if (environment.Gives(name)) *value = static_cast<Value>(given);
+  };
+  take("MC_IB_PORT", environment.ib_port, &nic->port);
+  take("MC_PKEY_INDEX", environment.pkey_index, &nic->pkey_index);
+  take("MC_MAX_EP_PER_CTX", environment.max_endpoints, &nic->max_endpoints);
+  take("MC_NUM_QP_PER_EP", environment.queue_pairs, &nic->queue_pairs);
+  take("MC_MAX_WR", environment.send_queue_depth, &nic->queue_depth);
+  take("MC_ENDPOINT_STORE_TYPE", environment.endpoint_store == "FIFO", &nic->evict_oldest);
+  nic->relaxed_ordering = environment.relaxed_ordering != 0;
+  Take(environment.gid_index, &nic->gid_index);
+  Take(environment.traffic_class, &nic->traffic_class);
+  Take(environment.service_level, &nic->service_level);
+  Take(environment.mtu, &nic->max_mtu);
+}
+
+absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment,
+                                    const std::string& device_names, RankConfig* config) {
+  RankConfig wanted = *config;
+  std::erase_if(wanted.nics, [](const NicConfig& nic) { return nic.kind != NicKind::kRdma; });
+  const absl::Status filtered = Filter("device_name", device_names, &wanted);
+  if (!filtered.ok()) return filtered;
   RdmaDevices devices;
   std::vector<NicConfig> usable;
   absl::Status last = absl::NotFoundError("this machine has no RDMA device");
-  for (const NicConfig& nic : config->nics) {
-    if (nic.kind != NicKind::kRdma) continue;
+  for (NicConfig& nic : wanted.nics) {
+    ApplyRdmaEnvironment(environment, &nic);
     absl::StatusOr<std::shared_ptr<RdmaDevice>> device =
-        RdmaDevice::Open({.name = nic.name, .port = nic.port, .gid_index = nic.gid_index});
+        RdmaDevice::Open({.name = nic.name,
+                          .port = nic.port,
+                          .gid_index = nic.gid_index,
+                          .pkey_index = nic.pkey_index,
+                          .max_mtu = nic.max_mtu,
+                          .traffic_class = nic.traffic_class,
+                          .service_level = nic.service_level,
+                          .relaxed_ordering = nic.relaxed_ordering});
     if (device.ok()) {
       devices.push_back(*std::move(device));
-      usable.push_back(nic);
+      usable.push_back(std::move(nic));
     } else {
       last = device.status();
       Log(LogLevel::kWarning, std::string(last.message()) + "; the engine does without it");
@@ -56,18 +99,29 @@ absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices
                                                                const RdmaExchange& exchange) {
   std::vector<std::unique_ptr<Nic>> nics;
   for (size_t i = 0; i < devices.size(); ++i) {
-    const uint32_t depth = config.nics[i].queue_depth;
+    const NicConfig& wanted = config.nics[i];
     RdmaNicOptions options;
     options.server_name = config.name;
     options.exchange = exchange;
-    options.send_queue_depth = depth;
+    options.send_queue_depth = wanted.queue_depth;
     options.max_endpoints =
-        std::min(kRdmaEndpoints, static_cast<uint32_t>(devices[i]->max_completions()) / depth);
+        std::min(wanted.max_endpoints,
+                 RdmaNic::MostEndpoints(*devices[i], wanted.queue_depth, wanted.queue_pairs));
+    options.eviction = wanted.evict_oldest ? EvictionPolicy::kFifo : EvictionPolicy::kSieve;
+    options.queue_pairs = wanted.queue_pairs;
     absl::StatusOr<std::unique_ptr<RdmaNic>> nic = RdmaNic::Create(devices[i], std::move(options));
     if (!nic.ok()) return nic.status();
     nics.push_back(*std::move(nic));
   }
   return nics;
+}
+
+void Approach(const RouteOptions& routes, const std::vector<Nic*>& nics, const TargetInfo& target) {
+  const absl::StatusOr<TargetPlan> plan = PlanTarget(target, routes);
+  if (!plan.ok()) return;  // whoever connects says why
+  for (const PathPlan& paths : plan->paths) {
+    for (const PathId path : paths.first) nics[OwnNic(path)]->Approach(target, RemoteNicOf(path));
+  }
 }
 
 }  // namespace railhop

@@ -7,6 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "actors/bootstrap_config.h"
+#include "actors/route_builder.h"
+#include "transport/engine/environment.h"
 #include "transport/fabric/rdma/rdma_device.h"
 #include "transport/fabric/rdma/rdma_nic.h"
 
@@ -18,14 +20,23 @@ using RdmaDevices = std::vector<std::shared_ptr<RdmaDevice>>;
 absl::StatusOr<std::string> AllRdmaNics();
 bool HasRdmaNic(const RankConfig& config);
 
-// Opens the devices of the config's NICs of kind "rdma"; leaves the config with a NIC for each that
-// opened, and no other. One that does not open costs a warning (field fault T8). NotFound or
-// Unavailable: that leaves none, and the config is unchanged.
-absl::StatusOr<RdmaDevices> UseRdma(RankConfig* config);
+// What the variables say of an RDMA NIC, where they are given. They win over the config.
+void ApplyRdmaEnvironment(const EngineEnvironment& environment, NicConfig* nic);
+
+// Opens the devices of the config's NICs of kind "rdma"; of these only those in `device_names`,
+// unless that is empty ("mlx5_0,mlx5_1"). Leaves the config with a NIC for each that opened, and no
+// other. One that does not open costs a warning (field fault T8). NotFound or Unavailable: that
+// leaves none, and the config is unchanged.
+absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment,
+                                    const std::string& device_names, RankConfig* config);
 
 // A NIC on each device, by position those of the config.
 absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices& devices,
                                                                const RankConfig& config,
                                                                const RdmaExchange& exchange);
+
+// Connects, beside the control reactor, what EndpointActor connects first of a target: a peer whose
+// link is dead holds up this thread and nobody else.
+void Approach(const RouteOptions& routes, const std::vector<Nic*>& nics, const TargetInfo& target);
 
 }  // namespace railhop

@@ -323,7 +323,8 @@ void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* co
                           environment.warnings.end());
 }
 
-bool FilterNics(const std::string& filters, RankConfig* config, std::string* error) {
+bool FilterNics(std::string_view source, const std::string& filters, RankConfig* config,
+                std::string* error) {
   std::set<std::string> wanted;
   for (size_t first = 0; first <= filters.size();) {
     const size_t comma = std::min(filters.find(',', first), filters.size());
@@ -336,7 +337,7 @@ bool FilterNics(const std::string& filters, RankConfig* config, std::string* err
   for (const NicConfig& nic : config->nics) names += (names.empty() ? "" : ", ") + nic.name;
   std::erase_if(config->nics, [&](const NicConfig& nic) { return !wanted.contains(nic.name); });
   if (!config->nics.empty()) return true;
-  *error = fmt::format("MC_TE_FILTERS = \"{}\" leaves none of this rank's NICs; they are {}",
+  *error = fmt::format("{} = \"{}\" leaves none of this rank's NICs; they are {}", source,
                        ShownValue(filters), names);
   return false;
 }

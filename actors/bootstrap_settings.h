@@ -61,7 +61,9 @@ void SwitchPxnOff(const std::string& reason, RankConfig* config);
 // What the Transfer Engine's variables say of a rank: MC_TRANSFER_TIMEOUT and MC_SLICE_SIZE where
 // they are given, MC_FRAGMENT_RATIO, MC_RETRY_CNT. Their warnings go to the rank's.
 void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* config);
-// Leaves only the NICs that MC_TE_FILTERS names. Before FinishPxn. False: that leaves none.
-bool FilterNics(const std::string& filters, RankConfig* config, std::string* error);
+// Leaves only the NICs that `filters` names, a value of `source`: "MC_TE_FILTERS". Before
+// FinishPxn. False: that leaves none.
+bool FilterNics(std::string_view source, const std::string& filters, RankConfig* config,
+                std::string* error);
 
 }  // namespace railhop

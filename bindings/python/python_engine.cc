@@ -49,7 +49,7 @@ PythonEngine::~PythonEngine() {
 
 int PythonEngine::Initialize(const std::string& local_hostname, const std::string& metadata_server,
                              const std::optional<std::string>& protocol,
-                             const std::optional<std::string>&) {
+                             const std::optional<std::string>& device_name) {
   if (engine_ != nullptr) {
     Log(LogLevel::kError, "initialize: this engine is initialized already");
     return -1;
@@ -58,6 +58,7 @@ int PythonEngine::Initialize(const std::string& local_hostname, const std::strin
   engine_ = MakeTransferEngine({.host = local_hostname,
                                 .metadata = metadata_server,
                                 .protocol = protocol.value_or("tcp"),
+                                .device_names = device_name.value_or(""),
                                 .config_text = ""},
                                &error);
   if (engine_ != nullptr) return 0;

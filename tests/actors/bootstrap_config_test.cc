@@ -177,7 +177,8 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
 TEST(BootstrapConfigTest, ReadsRdmaNics) {
   const RankConfig config = LoadGood(R"(
     name: "r"
-    nics { name: "mlx5_0" rail: "rail0" rdma { port: 2 gid_index: 3 queue_depth: 64 } }
+    nics { name: "mlx5_0" rail: "rail0" rdma { port: 2 gid_index: 3 queue_depth: 64
+                                                    max_endpoints: 5 eviction: FIFO queue_pairs: 1 } }
     nics { name: "mlx5_1" rdma {} }
   )");
   ASSERT_EQ(config.nics.size(), 2U);
@@ -185,9 +186,15 @@ TEST(BootstrapConfigTest, ReadsRdmaNics) {
   EXPECT_EQ(config.nics[0].rail, "rail0");
   EXPECT_EQ(config.nics[0].port, 2);
   EXPECT_EQ(config.nics[0].gid_index, 3);
+  EXPECT_EQ(config.nics[0].max_endpoints, 5u);
+  EXPECT_TRUE(config.nics[0].evict_oldest);
+  EXPECT_EQ(config.nics[0].queue_pairs, 1u);
   EXPECT_EQ(config.nics[0].queue_depth, 64U);
   EXPECT_EQ(config.nics[1].port, 1);
   EXPECT_EQ(config.nics[1].gid_index, -1);
+  EXPECT_EQ(config.nics[1].max_endpoints, 256u);
+  EXPECT_FALSE(config.nics[1].evict_oldest);
+  EXPECT_EQ(config.nics[1].queue_pairs, 2u);
   EXPECT_EQ(config.nics[1].queue_depth, 256U);
 }
 
@@ -271,6 +278,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "port = 0 is not in its range 1..255"},
         BadText{"rdma_gid_index", "nics { name: 'nic1' rdma { gid_index: 256 } }",
                 "gid_index = 256 is not in its range 0..255"},
+        BadText{"rdma_max_endpoints", "nics { name: 'nic1' rdma { max_endpoints: 0 } }",
+                "max_endpoints = 0 is not in its range 1..4000"},
+        BadText{"rdma_queue_pairs", "nics { name: 'nic1' rdma { queue_pairs: 256 } }",
+                "queue_pairs = 256 is not in its range 1..255"},
         BadText{"rdma_queue_depth", "nics { name: 'nic1' rdma { queue_depth: 16385 } }",
                 "queue_depth = 16385 is not in its range 2..16384"},
         BadText{"numa_node", "nics { name: 'nic1' numa_node: 1024 sim {} }", "numa_node = 1024"},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <array>
 #include <chrono>
@@ -47,6 +48,7 @@ class Target {
   std::string name() const { return offer_.name.data(); }
   uint64_t address() const { return offer_.address; }
   void Kill() { child_.Kill(); }
+  void Signal(int signal) { EXPECT_EQ(kill(child_.pid(), signal), 0); }
   uint64_t Sum() {
     uint64_t sum = 0;
     EXPECT_TRUE(child_.channel().Send('s') && child_.channel().Receive(&sum));

@@ -1,10 +1,15 @@
 // Whole Transfer Engines over RDMA, in two processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <array>
+#include <atomic>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "runtime/log.h"
 #include "tests/rdma/rdma_engine_support.h"
 #include "transport/engine/handshake_client.h"
 
@@ -94,6 +99,16 @@ TEST_F(RdmaEngineTest, ADeviceOfTheTargetThatIsUnpluggedIsDoneWithout) {
   }
 }
 
+TEST_F(RdmaEngineTest, OfAllDevicesOnlyTheNamedAreUsed) {
+  std::string error;
+  const auto engine = MakeTransferEngine(
+      {.host = "127.0.0.1", .protocol = "rdma", .device_names = "rxe3, rxe1,mlx5_0"}, &error);
+  ASSERT_NE(engine, nullptr) << error;
+  EXPECT_THAT(engine->Topology(), HasSubstr("rxe1"));
+  EXPECT_THAT(engine->Topology(), HasSubstr("rxe3"));
+  EXPECT_THAT(engine->Topology(), testing::Not(AnyOf(HasSubstr("rxe0"), HasSubstr("rxe2"))));
+}
+
 // Field fault T8.
 TEST_F(RdmaEngineTest, ADeviceThatIsDownAtStartIsDoneWithout) {
   Target target;
@@ -146,6 +161,100 @@ TEST_F(RdmaEngineTest, TrafficReturnsWhenTheCableIsInAgain) {
   EXPECT_TRUE(
       WaitUntil([&] { return Move(Opcode::kWrite, peer, target) == TransferState::kCompleted; }));
   EXPECT_EQ(target.Sum(), SumOf(here_));
+}
+
+// Counts connections that were made anew, for as long as it lives.
+class Reconnections {
+ public:
+  Reconnections() {
+    SetDefaultLogLevel(LogLevel::kInfo);
+    previous_ = SetLogSink([this](LogLevel, std::string_view text) {
+      if (text.find("is connected anew") != std::string_view::npos) ++count_;
+    });
+  }
+  ~Reconnections() {
+    SetLogSink(previous_);
+    SetDefaultLogLevel(LogLevel::kWarning);
+  }
+  int count() const { return count_; }
+
+ private:
+  std::atomic<int> count_{0};
+  LogSink previous_;
+};
+
+TEST_F(RdmaEngineTest, ThreePeersInTurnWithRoomForTwo) {
+  Target a, b, c;
+  Target* const targets[] = {&a, &b, &c};
+  Start("nics { name: 'rxe0' rdma { max_endpoints: 2 } }");
+  SegmentHandle peers[3];
+  for (int i = 0; i < 3; ++i) peers[i] = Open(*targets[i]);
+  const auto move = [&](int turn) {
+    Fill(static_cast<size_t>(turn) + 1);
+    ASSERT_EQ(Move(Opcode::kWrite, peers[turn % 3], *targets[turn % 3]), TransferState::kCompleted);
+    ASSERT_EQ(targets[turn % 3]->Sum(), SumOf(here_));
+  };
+  const Reconnections anew;
+  for (int turn = 0; turn < 9; ++turn) move(turn);
+  EXPECT_GE(anew.count(), 2);
+  // Two of them have room: nobody is connected anew for the sake of the third, which is idle.
+  int before = -1;
+  for (int round = 0; round < 5 && before != anew.count(); ++round) {
+    before = anew.count();
+    move(9);
+    move(10);
+  }
+  EXPECT_EQ(before, anew.count());
+}
+
+// Field fault S5, with a way round.
+TEST_F(RdmaEngineTest, OneRailDownAndTrafficGoesOnByTheOther) {
+  Target target;
+  Start("nics { name: 'rxe0' rdma {} } nics { name: 'rxe2' rdma {} }");
+  const SegmentHandle peer = Open(target);
+  ASSERT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kCompleted);
+  const PulledCable pulled(0);
+  Fill(5);
+  EXPECT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kCompleted);
+  EXPECT_EQ(target.Sum(), SumOf(here_));
+}
+
+TEST_F(RdmaEngineTest, AllRailsDownAndTrafficReturnsWithThem) {
+  Target target;
+  Start("nics { name: 'rxe0' rdma {} } nics { name: 'rxe2' rdma {} }");
+  const SegmentHandle peer = Open(target);
+  ASSERT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kCompleted);
+  {
+    const PulledCable first(0), second(2);
+    EXPECT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kFailed);
+  }
+  Fill(7);
+  EXPECT_TRUE(
+      WaitUntil([&] { return Move(Opcode::kWrite, peer, target) == TransferState::kCompleted; }));
+  EXPECT_EQ(target.Sum(), SumOf(here_));
+}
+
+// Field fault S2. Its device serves on while its process does not.
+TEST_F(RdmaEngineTest, AStoppedTargetHoldsNobodyUpAndGoesOn) {
+  Target stopped, other;
+  Start();
+  const SegmentHandle peer = Open(stopped);
+  const SegmentHandle other_peer = Open(other);
+  ASSERT_EQ(Move(Opcode::kWrite, peer, stopped), TransferState::kCompleted);
+  stopped.Signal(SIGSTOP);
+  for (int i = 0; i < 3; ++i) {
+    Fill(static_cast<size_t>(i) + 3);
+    // Move waits until each slice has ended.
+    EXPECT_THAT(Move(Opcode::kWrite, peer, stopped),
+                AnyOf(TransferState::kCompleted, TransferState::kFailed));
+    EXPECT_EQ(Move(Opcode::kWrite, other_peer, other), TransferState::kCompleted);
+    EXPECT_EQ(other.Sum(), SumOf(here_));
+  }
+  stopped.Signal(SIGCONT);
+  Fill(9);
+  EXPECT_TRUE(
+      WaitUntil([&] { return Move(Opcode::kWrite, peer, stopped) == TransferState::kCompleted; }));
+  EXPECT_EQ(stopped.Sum(), SumOf(here_));
 }
 
 }  // namespace

@@ -189,6 +189,163 @@ constexpr EngineSetting kSettings[] = {
              "used "
              "even if the target's memory prefers others",
      .flag = &EngineEnvironment::destination_device_affinity},
+    {.name = "MC_IB_PORT",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 255,
+     .default_value = "1",
+     .help = "port of the RDMA devices",
+     .number = &EngineEnvironment::ib_port},
+    {.name = "MC_GID_INDEX",
+     .alias = "NCCL_IB_GID_INDEX",
+     .type = Type::kOptional,
+     .min = 0,
+     .max = 255,
+     .default_value = "",
+     .help = "entry of the GID table of RDMA ports; none: the one that suits best",
+     .text = &EngineEnvironment::gid_index},
+    {.name = "MC_PKEY_INDEX",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 0,
+     .max = 65535,
+     .default_value = "0",
+     .help = "entry of the partition key table of RDMA ports",
+     .number = &EngineEnvironment::pkey_index},
+    {.name = "MC_IB_TC",
+     .alias = nullptr,
+     .type = Type::kOptional,
+     .min = 0,
+     .max = 255,
+     .default_value = "",
+     .help = "traffic class of RDMA packets; none: 0",
+     .text = &EngineEnvironment::traffic_class},
+    {.name = "MC_IB_SL",
+     .alias = nullptr,
+     .type = Type::kOptional,
+     .min = 0,
+     .max = 15,
+     .default_value = "",
+     .help = "service level of RDMA packets; none: 0",
+     .text = &EngineEnvironment::service_level},
+    {.name = "MC_MTU",
+     .alias = nullptr,
+     .type = Type::kChoice,
+     .min = 0,
+     .max = 0,
+     .default_value = "4096",
+     .help = "bytes of an RDMA packet, at most; what the port has, if that is less",
+     .text = &EngineEnvironment::mtu,
+     .choices = "512, 1024, 2048, 4096"},
+    {.name = "MC_IB_PCI_RELAXED_ORDERING",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 0,
+     .max = 2,
+     .default_value = "1",
+     .help = "1 or 2: RDMA devices that can may write registered memory in any order",
+     .number = &EngineEnvironment::relaxed_ordering},
+    {.name = "MC_MAX_EP_PER_CTX",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 65535,
+     .default_value = "256",
+     .help = "RDMA connections of one NIC, 4000 or what its device has room for at most; one more "
+             "evicts another",
+     .number = &EngineEnvironment::max_endpoints},
+    {.name = "MC_ENDPOINT_STORE_TYPE",
+     .alias = nullptr,
+     .type = Type::kChoice,
+     .min = 0,
+     .max = 0,
+     .default_value = "SIEVE",
+     .help = "which one goes: FIFO takes the oldest, SIEVE the oldest that was not used lately",
+     .text = &EngineEnvironment::endpoint_store,
+     .choices = "SIEVE, FIFO"},
+    {.name = "MC_NUM_QP_PER_EP",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 255,
+     .default_value = "2",
+     .help = "queue pairs of an RDMA connection, as many as a Mooncake at the other end has; "
+             "requests go over the first",
+     .number = &EngineEnvironment::queue_pairs},
+    {.name = "MC_MAX_WR",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 2,
+     .max = 16384,
+     .default_value = "256",
+     .help = "requests that one RDMA connection may have under way",
+     .number = &EngineEnvironment::send_queue_depth},
+    {.name = "MC_NUM_CQ_PER_CTX",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 255,
+     .default_value = "1",
+     .help = "accepted without effect: an RDMA NIC has one completion queue",
+     .number = &EngineEnvironment::completion_queues},
+    {.name = "MC_NUM_COMP_CHANNELS_PER_CTX",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 255,
+     .default_value = "1",
+     .help = "accepted without effect, as the one before",
+     .number = &EngineEnvironment::completion_channels},
+    {.name = "MC_MAX_CQE_PER_CTX",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 65535,
+     .default_value = "4096",
+     .help = "accepted without effect: it has room for all that may be under way",
+     .number = &EngineEnvironment::completion_entries},
+    {.name = "MC_MAX_SGE",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 255,
+     .default_value = "4",
+     .help = "accepted without effect: a request has one range",
+     .number = &EngineEnvironment::max_sge},
+    {.name = "MC_MAX_INLINE",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 0,
+     .max = 65535,
+     .default_value = "64",
+     .help = "accepted without effect: nothing is sent inline",
+     .number = &EngineEnvironment::max_inline},
+    {.name = "MC_WORKERS_PER_CTX",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 8,
+     .default_value = "2",
+     .help = "accepted without effect: the layout of the config says which threads there are",
+     .number = &EngineEnvironment::workers},
+    {.name = "MC_AUTO_GID_MAX_RETRIES",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 0,
+     .max = 16,
+     .default_value = "2",
+     .help = "accepted without effect: a path is tried anew until it works",
+     .number = &EngineEnvironment::gid_retries},
+    {.name = "MC_RDMA_RAIL_PAUSE_SECONDS",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 1,
+     .max = 3599,
+     .default_value = "30",
+     .help = "accepted without effect: a path that fails is left alone for 0.5 s, then twice as "
+             "long each time, up to 8 s",
+     .number = &EngineEnvironment::rail_pause_s},
     {.name = "MC_TCP_BIND_ADDRESS",
      .alias = nullptr,
      .type = Type::kAddress,
@@ -295,22 +452,45 @@ bool IsAddress(const std::string& text) {
          inet_pton(AF_INET6, text.c_str(), &address) == 1;
 }
 
+std::string Upper(std::string_view text) {
+  std::string upper;
+  std::transform(text.begin(), text.end(), std::back_inserter(upper),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return upper;
+}
+
+bool IsInRange(const EngineSetting& setting, std::string_view value) {
+  const std::optional<uint64_t> number = ParseNumber(value);
+  return number.has_value() && *number >= setting.min && *number <= setting.max;
+}
+
+bool IsAmong(std::string_view choices, std::string_view value) {
+  for (size_t first = 0; first < choices.size();) {
+    const size_t comma = std::min(choices.find(", ", first), choices.size());
+    if (choices.substr(first, comma - first) == value) return true;
+    first = comma + 2;
+  }
+  return false;
+}
+
 bool ParseLogLevel(std::string_view text, std::string* value) {
   constexpr std::array<std::string_view, 4> kLevels = {"TRACE", "INFO", "WARNING", "ERROR"};
-  value->clear();
-  std::transform(text.begin(), text.end(), std::back_inserter(*value),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  *value = Upper(text);
   return std::find(kLevels.begin(), kLevels.end(), *value) != kLevels.end();
 }
 
 // False: `value` is not valid, and the member is undefined.
 bool Set(const EngineSetting& setting, const std::string& value, EngineEnvironment* environment) {
   switch (setting.type) {
-    case Type::kNumber: {
-      const std::optional<uint64_t> number = ParseNumber(value);
-      environment->*setting.number = number.value_or(0);
-      return number.has_value() && *number >= setting.min && *number <= setting.max;
-    }
+    case Type::kNumber:
+      environment->*setting.number = ParseNumber(value).value_or(0);
+      return IsInRange(setting, value);
+    case Type::kOptional:
+      environment->*setting.text = value;
+      return value.empty() || IsInRange(setting, value);
+    case Type::kChoice:
+      environment->*setting.text = Upper(value);
+      return IsAmong(setting.choices, environment->*setting.text);
     case Type::kBool: {
       const std::optional<bool> flag = ParseBool(value);
       environment->*setting.flag = flag.value_or(false);
@@ -358,11 +538,14 @@ std::span<const EngineSetting> EngineSettings() {
 const char* SettingTypeName(Type type) {
   switch (type) {
     case Type::kNumber:
+    case Type::kOptional:
       return "number";
     case Type::kBool:
       return "boolean";
     case Type::kAddress:
       return "address";
+    case Type::kChoice:
+      return "choice";
     case Type::kLogLevel:
       return "level";
     case Type::kText:
@@ -374,7 +557,10 @@ const char* SettingTypeName(Type type) {
 std::string AllowedValues(const EngineSetting& setting) {
   switch (setting.type) {
     case Type::kNumber:
+    case Type::kOptional:
       return fmt::format("{}..{}", setting.min, setting.max);
+    case Type::kChoice:
+      return setting.choices;
     case Type::kBool:
       return kBoolValues;
     case Type::kAddress:

@@ -39,6 +39,27 @@ struct EngineEnvironment {
   bool path_round_robin = false;
   bool destination_device_affinity = false;
 
+  uint64_t ib_port = 0;
+  std::string gid_index;  // "": the one that suits best
+  uint64_t pkey_index = 0;
+  std::string traffic_class;  // "": 0, as the next one
+  std::string service_level;
+  std::string mtu;
+  uint64_t relaxed_ordering = 0;  // 0: off
+  uint64_t max_endpoints = 0;
+  std::string endpoint_store;  // "SIEVE" or "FIFO"
+  uint64_t queue_pairs = 0;
+  uint64_t send_queue_depth = 0;
+  // Without effect.
+  uint64_t completion_queues = 0;
+  uint64_t completion_channels = 0;
+  uint64_t completion_entries = 0;
+  uint64_t max_sge = 0;
+  uint64_t max_inline = 0;
+  uint64_t workers = 0;
+  uint64_t gid_retries = 0;
+  uint64_t rail_pause_s = 0;
+
   std::string tcp_bind_address;
   uint64_t tcp_protocol_version = 0;
   uint64_t tcp_status_timeout_s = 0;
@@ -61,18 +82,20 @@ struct EngineEnvironment {
 };
 
 struct EngineSetting {
-  enum class Type { kNumber, kBool, kAddress, kLogLevel, kText };
+  // kOptional: a number as text, or "" for none. kChoice: one of `choices`.
+  enum class Type { kNumber, kOptional, kBool, kAddress, kChoice, kLogLevel, kText };
 
   const char* name;
   const char* alias;  // older name, read if `name` is not set; nullptr: none
   Type type;
-  uint64_t min, max;          // of a kNumber
+  uint64_t min, max;          // of a kNumber or kOptional
   const char* default_value;  // as one would write it; "" for none
   const char* help;
   // The member it sets: the one of its type.
   uint64_t EngineEnvironment::*number = nullptr;
   bool EngineEnvironment::*flag = nullptr;
   std::string EngineEnvironment::*text = nullptr;
+  const char* choices = nullptr;  // of a kChoice: "SIEVE, FIFO"
 };
 
 std::span<const EngineSetting> EngineSettings();

@@ -45,6 +45,13 @@ TEST(EngineEnvironmentTest, HasMooncakesDefaults) {
   EXPECT_EQ(environment.max_rpc_port, 17000u);
   EXPECT_FALSE(environment.use_ipv6);
   EXPECT_FALSE(environment.force_tcp);
+  EXPECT_EQ(environment.ib_port, 1u);
+  EXPECT_EQ(environment.gid_index, "");
+  EXPECT_EQ(environment.mtu, "4096");
+  EXPECT_EQ(environment.relaxed_ordering, 1u);
+  EXPECT_EQ(environment.endpoint_store, "SIEVE");
+  EXPECT_EQ(environment.queue_pairs, 2u);
+  EXPECT_EQ(environment.send_queue_depth, 256u);
   EXPECT_EQ(environment.tcp_protocol_version, 2u);
   EXPECT_EQ(environment.tcp_status_timeout_s, 30u);
   EXPECT_EQ(environment.tcp_lanes_per_peer, 4u);
@@ -68,6 +75,13 @@ TEST(EngineEnvironmentTest, EachDefaultIsValidAndEachSettingHasItsOwnMember) {
     if (setting.flag != nullptr) other = "true";
     if (setting.type == EngineSetting::Type::kAddress) other = "127.0.0.2";
     if (setting.type == EngineSetting::Type::kLogLevel) other = "ERROR";
+    if (setting.type == EngineSetting::Type::kOptional) other = std::to_string(setting.max);
+    if (setting.type == EngineSetting::Type::kChoice) {
+      other = setting.choices;
+      const size_t comma = other.find(", ");
+      other = other.starts_with(setting.default_value) ? other.substr(comma + 2)
+                                                       : other.substr(0, comma);
+    }
     std::map<std::string, std::string> values{{setting.name, other}};
     // The bounds of one range: only both together are valid.
     if (setting.number == &EngineEnvironment::max_rpc_port) values["MC_MIN_RPC_PORT"] = "61000";
@@ -96,6 +110,26 @@ TEST(EngineEnvironmentTest, NumbersOutsideTheirRangeCountAsNotGiven) {
       EXPECT_EQ(ValueOf(setting, environment), setting.default_value);
     }
   }
+}
+
+TEST(EngineEnvironmentTest, ANumberThatMayBeMissingHasARangeAllTheSame) {
+  EXPECT_EQ(Read({}).gid_index, "");
+  EXPECT_EQ(Read({{"MC_GID_INDEX", "0"}}).gid_index, "0");
+  EXPECT_EQ(Read({{"NCCL_IB_GID_INDEX", "3"}}).gid_index, "3");
+  for (const char* value : {"256", "-1", "x"}) {
+    EXPECT_THAT(WarningOf("MC_GID_INDEX", value), HasSubstr("allowed: 0..255"));
+    EXPECT_EQ(Read({{"MC_GID_INDEX", value}}).gid_index, "");
+  }
+}
+
+TEST(EngineEnvironmentTest, AChoiceIsOneOfTheListed) {
+  EXPECT_EQ(Read({{"MC_ENDPOINT_STORE_TYPE", "fifo"}}).endpoint_store, "FIFO");
+  EXPECT_EQ(Read({{"MC_MTU", "1024"}}).mtu, "1024");
+  for (const char* value : {"", "LRU", "SIEVE, FIFO", "SIEV"}) {
+    EXPECT_THAT(WarningOf("MC_ENDPOINT_STORE_TYPE", value), HasSubstr("allowed: SIEVE, FIFO."));
+    EXPECT_EQ(Read({{"MC_ENDPOINT_STORE_TYPE", value}}).endpoint_store, "SIEVE");
+  }
+  EXPECT_THAT(WarningOf("MC_MTU", "1000"), HasSubstr("512, 1024, 2048, 4096"));
 }
 
 TEST(EngineEnvironmentTest, BothEndsOfARangeAreInIt) {
