@@ -22,3 +22,23 @@ function(railhop_fatbin output source)
     DEPENDS ${source} DEPFILE ${output}.d VERBATIM
     COMMENT "Compiling GPU kernels of ${source}")
 endfunction()
+
+# railhop_kernel_image(TARGET KERNEL.cu FUNCTION): gives TARGET an object file with the kernels of
+# that file, and the FUNCTION that its header KERNEL.h declares, which tells where they are; nullptr
+# without nvcc.
+function(railhop_kernel_image target source function)
+  get_filename_component(stem ${source} NAME_WE)
+  file(RELATIVE_PATH header ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+  string(REGEX REPLACE "\\.cu$" ".h" header ${header})
+  set(image ${CMAKE_CURRENT_BINARY_DIR}/${stem}_image.cc)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/kernel_image.cc.in ${image} @ONLY)
+  target_sources(${target} PRIVATE ${image})
+  if(RAILHOP_NVCC)
+    set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${stem}.fatbin)
+    railhop_fatbin(${fatbin} ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    add_custom_target(railhop_${stem}_fatbin DEPENDS ${fatbin})
+    add_dependencies(${target} railhop_${stem}_fatbin)
+    set_source_files_properties(${image} TARGET_DIRECTORY ${target} PROPERTIES
+      COMPILE_DEFINITIONS RAILHOP_FATBIN="${fatbin}" OBJECT_DEPENDS ${fatbin})
+  endif()
+endfunction()
