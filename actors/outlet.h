@@ -17,7 +17,8 @@ struct Flow {
   uint32_t in_flight = 0;      // pieces (lane) or slices (direct) of this target under way
   uint32_t copying = 0;        // of the pieces, those whose copy is not over
   uint64_t piece_bytes = 0;    // of the pieces
-  uint64_t blocked_since = 0;  // cycles: since when it waits for room; 0 = it does not
+  uint64_t blocked_since = 0;  // cycles: since when it waits, for room or for more; 0 = it does not
+  bool gathers = false;        // of the two, for more: there is room, and copies are under way
   uint32_t next = UINT32_MAX;  // target of the next listed flow
   bool listed = false;         // in the outlet's list of flows with something to send
 };

@@ -41,6 +41,8 @@ const char* DirectReasonName(DirectReason reason) {
       return "target had a transport error";
     case DirectReason::kCreditTimeout:
       return "no ring credit";
+    case DirectReason::kSlowCopies:
+      return "slow copies";
     case DirectReason::kPieceDeadline:
       return "piece deadline";
     case DirectReason::kPieceRevoked:

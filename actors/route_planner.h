@@ -28,6 +28,7 @@ enum class DirectReason : uint8_t {
   kNoPeer,         // no ready lane leads to a peer on such a rail
   kTargetSuspect,  // a relayed piece to it failed, and no direct slice has completed since
   kCreditTimeout,  // no ring slot for longer than the credit timeout
+  kSlowCopies,     // copies before it took longer than that, although there were slots
   kPieceDeadline,  // the relay did not take the piece in time
   kPieceRevoked,   // the piece was taken back for another batch, which was given up
   kRelayError,     // the relay answered with an error

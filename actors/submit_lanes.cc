@@ -100,12 +100,15 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
                                                   .copying = flow.copying},
                                                  options_.job_sizes, options_.max_piece_bytes);
   if (bytes == 0) {
-    if (flow.blocked_since == 0) flow.blocked_since = now;
+    // A wait for the copies before it is none for credit.
+    if (flow.blocked_since == 0 || flow.gathers != has_room) flow.blocked_since = now;
+    flow.gathers = has_room;
     if (now - flow.blocked_since < options_.credit_timeout) {
       next_credit_check_ =
           std::min(next_credit_check_, flow.blocked_since + options_.credit_timeout);
     } else {
-      MoveFlowToDirect(target, flow, DirectReason::kCreditTimeout);
+      MoveFlowToDirect(target, flow,
+                       has_room ? DirectReason::kSlowCopies : DirectReason::kCreditTimeout);
     }
     return false;
   }

@@ -131,9 +131,36 @@ TEST_F(DeviceCopyTest, WhatGathersForLongerThanTheCreditTimeoutGoesDirect) {
   SubmitOne();
   for (int i = 0; i < 4; ++i) SubmitOne();
   sender_.Advance(SenderHarness::kCreditTimeout);
-  EXPECT_GT(sender_.Direct(DirectReason::kCreditTimeout), 0U);
+  // There was credit all the time.
+  EXPECT_GT(sender_.Direct(DirectReason::kSlowCopies), 0U);
+  EXPECT_EQ(sender_.Direct(DirectReason::kCreditTimeout), 0U);
   ExpectState(first, BatchState::kPending);
   ExpectState(second, BatchState::kPending);
+  sender_.RunToEnd();
+}
+
+TEST_F(DeviceCopyTest, AWaitForASlotAndOneForCopiesAreTwoWaits) {
+  // All slots that the target may have are taken, and two of their copies under way.
+  for (uint64_t i = 0; i < 9; ++i) {
+    sender_.Submit({Write(i * 2 * kRequest, i * 2 * kRequest, 2 * kRequest)});
+    sender_.Pass();
+    if (sender_.copies.size() == 2 && i != 8) FinishCopy(0);
+  }
+  ASSERT_EQ(sender_.copies.size(), 2U);
+  ASSERT_EQ(SubmitActorPeer::Lane(sender_.submit, 0).in_flight(), 9U);
+  next_ = kMiB * 16;
+  SubmitOne();
+  sender_.Advance(SenderHarness::kCreditTimeout - 1);
+  // Now there is a slot, and it waits for the copies.
+  sender_.Answer(0, sender_.rung.front().sequence, 0);
+  sender_.rung.pop_front();
+  sender_.Pass();
+  sender_.Advance(1);
+  EXPECT_TRUE(sender_.posts.empty());
+  sender_.Advance(SenderHarness::kCreditTimeout - 1);
+  EXPECT_EQ(sender_.posts.size(), 1U);
+  EXPECT_EQ(sender_.Direct(DirectReason::kSlowCopies), 1U);
+  EXPECT_EQ(sender_.Direct(DirectReason::kCreditTimeout), 0U);
   sender_.RunToEnd();
 }
 
