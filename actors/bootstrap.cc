@@ -51,7 +51,7 @@ class RankImpl final : public Rank {
  public:
   explicit RankImpl(std::unique_ptr<ActorGraph> graph)
       : graph_(std::move(graph)),
-        memory_(graph_->nics(), &graph_->submissions(), graph_->staging()),
+        memory_(graph_->nics(), &graph_->submissions(), graph_->staging(), graph_->read_flush()),
         rates_(graph_->nics().size()) {}
   // In a forked child, which has neither the threads nor the shared memory, everything is left
   // alone: it is the parent's.

@@ -194,6 +194,7 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, ReadTarget read) {
   post.doorbell_poll = std::chrono::microseconds(pxn.doorbell_poll_us);
   CqPollActor::Options poll;
   poll.nics = nic_pointers_;
+  poll.flush = read_flush();
   if (member_ != nullptr) {
     post.control = poll.control = &member_->self().block();
     post.side = poll.side = &member_->self().side();

@@ -42,6 +42,8 @@ class ActorGraph {
   const std::shared_ptr<Staging>& staging() const { return staging_.staging; }
   // nullptr: the rank uses no GPU.
   Fences* fences() const { return staging_.fences.get(); }
+  // nullptr: as above, or no NIC of it reaches GPU memory itself.
+  ReadFlush* read_flush() const { return staging_.read_flush.get(); }
   RequestTable& requests() { return requests_; }
   SubmissionQueue<BatchCommand>& submissions() { return submissions_; }
   ActorSystem& system() { return system_; }

@@ -80,6 +80,7 @@ absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment,
                           .max_mtu = nic.max_mtu,
                           .traffic_class = nic.traffic_class,
                           .service_level = nic.service_level,
+                          .max_region_bytes = environment.max_mr_size,
                           .relaxed_ordering = nic.relaxed_ordering});
     if (device.ok()) {
       devices.push_back(*std::move(device));

@@ -1,11 +1,13 @@
 #include "actors/bootstrap_staging.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "transport/copy/cuda_copy_engine.h"
 #include "transport/copy/cuda_fences.h"
 #include "transport/copy/host_copy_engine.h"
+#include "transport/fabric/rdma/cuda_read_flush.h"
 #include "transport/fabric/sim/cuda_mover.h"
 #include "transport/ring/control_block.h"
 #include "transport/staging/cuda_staging.h"
@@ -31,6 +33,10 @@ absl::StatusOr<RankStaging> CudaParts(const RankConfig& config) {
     return CudaMover::Create(device);
   };
   parts.bounces = std::make_shared<TcpBounces>(device);
+  if (std::any_of(config.nics.begin(), config.nics.end(),
+                  [](const NicConfig& nic) { return nic.kind == NicKind::kRdma; })) {
+    parts.read_flush = std::make_unique<CudaReadFlush>(**driver);
+  }
   if (!config.pxn.enable) return parts;  // nothing is copied
   auto engine =
       CudaCopyEngine::Create(device, {.streams = kLaneCount,

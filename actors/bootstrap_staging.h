@@ -9,6 +9,7 @@
 #include "actors/bootstrap_config.h"
 #include "transport/copy/copy_engine.h"
 #include "transport/copy/fence.h"
+#include "transport/fabric/read_flush.h"
 #include "transport/fabric/sim/sim_mover.h"
 #include "transport/fabric/tcp/tcp_bounce.h"
 #include "transport/staging/staging.h"
@@ -25,6 +26,8 @@ struct RankStaging {
   std::function<absl::StatusOr<std::shared_ptr<SimMover>>()> make_mover = {};
   // For TCP, on both sides; nullptr: the rank uses no GPU.
   std::shared_ptr<TcpBounces> bounces = nullptr;
+  // For RDMA; nullptr: the rank has none of it, or uses no GPU.
+  std::unique_ptr<ReadFlush> read_flush = nullptr;
 };
 
 // Always something that works: if the GPU cannot be used, PXN is off with the reason (or, where it

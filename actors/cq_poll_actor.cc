@@ -120,6 +120,7 @@ size_t CqPollActor::PollNic(uint32_t nic_index) {
   if (taken == 0) return 0;
   // Their room is back before anybody is told.
   nic.Advance(taken);
+  if (to_flush_ != 0) FlushReads({completions_.data(), taken});
   size_t ended = 0;
   for (size_t i = 0; i < taken; ++i) {
     const JobTag tag = JobTag::FromWord(completions_[i].user_data);
@@ -142,7 +143,22 @@ bool CqPollActor::TakeCompletion(const NicCompletion& completion, size_t* slices
   if (completion.status != FabricStatus::kOk && !NoteError(job, completion.status)) return false;
   if (tag.cut && job.status == FabricStatus::kOk) job.status = FabricStatus::kFlushed;
   if (direct) ++*slices;
+  if (tag.last && job.posted.flush_gpu != 0) to_flush_ |= uint64_t{1} << (job.posted.flush_gpu - 1);
   return true;
+}
+
+// Once for all reads that have ended in this drain, before any of them is told.
+void CqPollActor::FlushReads(std::span<const NicCompletion> taken) {
+  Count(stats_.flushes, 1);
+  const uint64_t failed = options_.flush->Flush(std::exchange(to_flush_, 0));
+  if (failed == 0) return;
+  for (const NicCompletion& completion : taken) {
+    const JobTag tag = JobTag::FromWord(completion.user_data);
+    Job& job = jobs_[JobTag::Index(tag.job)];
+    const uint8_t gpu = job.posted.flush_gpu;
+    if (!tag.last || gpu == 0 || (failed >> (gpu - 1) & 1) == 0) continue;
+    if (job.status == FabricStatus::kOk) job.status = FabricStatus::kDevice;
+  }
 }
 
 // The endpoint's error is told with the first completion that shows it. False: no room to tell.

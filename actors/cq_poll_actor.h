@@ -16,6 +16,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "actors/post_job.h"
 #include "runtime/actor.h"
 #include "runtime/poller.h"
+#include "transport/fabric/read_flush.h"
 #include "transport/ring/relay_lane.h"
 #include "transport/ring/side_directory.h"
 
@@ -44,6 +46,7 @@ struct CqPollStats {
   std::atomic<uint64_t> bytes_direct{0};  // this rank's own, written or read
   std::atomic<uint64_t> slices_direct{0};
   std::atomic<uint64_t> jobs_failed{0};
+  std::atomic<uint64_t> flushes{0};                                    // calls of ReadFlush
   std::array<std::atomic<uint64_t>, kRelayStatuses> pieces_refused{};  // by -RelayStatus
   std::vector<NicBytes> nics;
 };
@@ -54,6 +57,7 @@ class CqPollActor : public Actor, public Poller {
     ControlBlock* control = nullptr;  // this rank's own; nullptr: it relays for nobody
     LocalSide* side = nullptr;        // with `control`
     std::vector<Nic*> nics;
+    ReadFlush* flush = nullptr;  // asked for by JobPosted::flush_gpu
   };
 
   CqPollActor(std::string name, Options options);
@@ -111,6 +115,7 @@ class CqPollActor : public Actor, public Poller {
 
   size_t PollNic(uint32_t nic);
   bool TakeCompletion(const NicCompletion& completion, size_t* slices);
+  void FlushReads(std::span<const NicCompletion> taken);
   bool NoteError(Job& job, FabricStatus status);
   void EndJob(Job& job);
   void Complete(uint32_t lane, const LanePiece& piece, RelayStatus status);
@@ -124,6 +129,7 @@ class CqPollActor : public Actor, public Poller {
   std::vector<uint32_t> failed_;      // target x NIC: the latest version whose error was told
   std::vector<InboundLane> inbound_;  // none: it relays for nobody
   std::array<OutboundLane, kLaneCount> outbound_{};
+  uint64_t to_flush_ = 0;  // as ReadFlush::Flush: of reads whose end is to be told
   uint32_t active_jobs_ = 0;
   uint32_t passes_without_jobs_ = 0;
   uint32_t rung_pieces_ = 0;

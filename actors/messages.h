@@ -74,6 +74,7 @@ struct PostSlice {
   uint32_t lkey;
   PathId path;
   FabricOpcode opcode;
+  uint8_t flush_gpu = 0;  // of a read: ReadFlush
 };
 
 // --- RelayPostActor -> CqPollActor
@@ -89,6 +90,7 @@ struct JobPosted {
   uint32_t target;           // index
   uint32_t target_version;
   PathId path;
+  uint8_t flush_gpu = 0;  // to be flushed before its end is told: ReadFlush; 0: none
 };
 // An inbound piece that ends without a post (bad descriptor, revoked, no such target, ...).
 struct PieceRefused {

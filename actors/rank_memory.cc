@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "transport/fabric/memory_parts.h"
+
 namespace railhop {
 
 absl::Status RankMemory::Register(std::byte* address, size_t length, std::string_view location) {
@@ -17,18 +19,20 @@ absl::Status RankMemory::Register(std::byte* address, size_t length, std::string
   }
   const absl::StatusOr<bool> staging = staging_->CanStage(address, length, location);
   if (!staging.ok()) return staging.status();
+  const absl::StatusOr<uint8_t> flush_gpu = flush_ == nullptr ? 0 : flush_->Of(address, length);
+  if (!flush_gpu.ok()) return flush_gpu.status();
   std::lock_guard lock(mutex_);
   if (closed_) return absl::CancelledError("the rank is stopping");
-  Registered registered{.region = std::make_unique<Region>(), .keys = {}};
-  absl::Status status = RegisterWithNics(address, length, &registered.keys);
-  if (!status.ok()) return status;
+  Registered registered{.region = std::make_unique<Region>(), .parts = {}};
   Region& region = *registered.region;
   region.base = address;
   region.length = length;
   region.staging = *staging;
-  for (const MemoryKey& key : registered.keys) region.lkeys.push_back(key.lkey);
+  region.flush_gpu = *flush_gpu;
+  absl::Status status = RegisterWithNics(&registered);
+  if (!status.ok()) return status;
   if (!TellSubmitActor(BatchCommand::kAddRegion, &region)) {
-    DeregisterFromNics(registered.keys);
+    DeregisterFromNics(registered);
     return absl::AlreadyExistsError(
         fmt::format("memory at {} of {} bytes overlaps memory that is registered already (or {} "
                     "ranges are); unregister that first",
@@ -52,7 +56,7 @@ absl::Status RankMemory::Unregister(std::byte* address) {
         fmt::format("memory at {} is in use by a transfer; wait for its batch to end",
                     static_cast<void*>(address)));
   }
-  DeregisterFromNics(found->second.keys);
+  DeregisterFromNics(found->second);
   regions_.erase(found);
   return absl::OkStatus();
 }
@@ -62,21 +66,28 @@ void RankMemory::Close() {
   closed_ = true;
 }
 
-absl::Status RankMemory::RegisterWithNics(std::byte* address, size_t length,
-                                          std::vector<MemoryKey>* keys) {
+absl::Status RankMemory::RegisterWithNics(Registered* registered) {
+  Region& region = *registered->region;
   for (Nic* nic : nics_) {
-    absl::StatusOr<MemoryKey> key = nic->Register(address, length);
-    if (!key.ok()) {
-      DeregisterFromNics(*keys);
-      return key.status();
+    absl::StatusOr<std::vector<MemoryPart>> parts = nic->RegisterParts(region.base, region.length);
+    if (!parts.ok()) {
+      DeregisterFromNics(*registered);
+      return parts.status();
     }
-    keys->push_back(*key);
+    registered->parts.push_back(*std::move(parts));
+  }
+  const std::vector<CommonPart> common = CommonParts(registered->parts);
+  for (const CommonPart& part : common) {
+    for (const MemoryKey& key : part.keys) region.lkeys.push_back(key.lkey);
+    if (common.size() > 1) region.part_ends.push_back(part.offset + part.length);
   }
   return absl::OkStatus();
 }
 
-void RankMemory::DeregisterFromNics(const std::vector<MemoryKey>& keys) {
-  for (size_t i = 0; i < keys.size(); ++i) nics_[i]->Deregister(keys[i]).IgnoreError();
+void RankMemory::DeregisterFromNics(const Registered& registered) {
+  for (size_t i = 0; i < registered.parts.size(); ++i) {
+    for (const MemoryPart& part : registered.parts[i]) nics_[i]->Deregister(part.key).IgnoreError();
+  }
 }
 
 // Waits for the actor's answer, which comes within a pass or two. Nobody closes the queue

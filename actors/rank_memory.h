@@ -17,16 +17,21 @@
 #include "actors/region_table.h"
 #include "runtime/submission_queue.h"
 #include "transport/fabric/fabric.h"
+#include "transport/fabric/read_flush.h"
 #include "transport/staging/staging.h"
 
 namespace railhop {
 
 class RankMemory {
  public:
-  // `staging` says which memory may be relayed through arenas.
+  // `staging` says which memory may be relayed through arenas, `flush`, if there is one, after
+  // reads into which there is something to do. It outlives the rank's batches.
   RankMemory(std::vector<Nic*> nics, SubmissionQueue<BatchCommand>* submissions,
-             std::shared_ptr<Staging> staging)
-      : nics_(std::move(nics)), submissions_(*submissions), staging_(std::move(staging)) {}
+             std::shared_ptr<Staging> staging, ReadFlush* flush)
+      : nics_(std::move(nics)),
+        submissions_(*submissions),
+        staging_(std::move(staging)),
+        flush_(flush) {}
 
   absl::Status Register(std::byte* address, size_t length, std::string_view location);
   // FailedPrecondition while a transfer may still read the range.
@@ -37,16 +42,17 @@ class RankMemory {
  private:
   struct Registered {
     std::unique_ptr<Region> region;
-    std::vector<MemoryKey> keys;  // one per NIC
+    std::vector<std::vector<MemoryPart>> parts;  // by NIC
   };
 
-  absl::Status RegisterWithNics(std::byte* address, size_t length, std::vector<MemoryKey>* keys);
-  void DeregisterFromNics(const std::vector<MemoryKey>& keys);
+  absl::Status RegisterWithNics(Registered* registered);
+  void DeregisterFromNics(const Registered& registered);
   bool TellSubmitActor(BatchCommand::Kind kind, Region* region);
 
   const std::vector<Nic*> nics_;
   SubmissionQueue<BatchCommand>& submissions_;
   const std::shared_ptr<Staging> staging_;
+  ReadFlush* const flush_;
   std::mutex mutex_;
   bool closed_ = false;
   std::map<std::byte*, Registered> regions_;

@@ -11,6 +11,11 @@ bool BaseAfter(const std::byte* address, const Region* region) {
 
 }  // namespace
 
+size_t Region::PartOf(uint64_t offset) const {
+  return static_cast<size_t>(std::upper_bound(part_ends.begin(), part_ends.end(), offset) -
+                             part_ends.begin());
+}
+
 bool RegionTable::Add(Region* region) {
   if (regions_.size() == kMaxRegions || region->length == 0) return false;
   if (region->length > UINT64_MAX - reinterpret_cast<uint64_t>(region->base)) return false;

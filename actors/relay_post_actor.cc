@@ -226,7 +226,8 @@ void RelayPostActor::StartSlice(uint32_t slice, uint64_t now) {
          .lane_generation = 0,
          .target = newest.index,
          .target_version = newest.version,
-         .path = request.path},
+         .path = request.path,
+         .flush_gpu = request.flush_gpu},
         now);
 }
 

@@ -167,8 +167,8 @@ bool SubmitActor::RouteSome(uint32_t index, size_t* budget) {
   return true;
 }
 
-// Routes the request from next_offset to the end of the target's registration, or fails the rest of
-// the request. False: no span is free; nothing happened.
+// Routes the request from next_offset to where a registration ends, the target's or a part of our
+// own, or fails the rest of the request. False: no span is free; nothing happened.
 bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
   Batch::Progress& progress = table_.at(index).progress;
   const uint64_t offset = progress.next_offset;
@@ -196,7 +196,8 @@ bool SubmitActor::RoutePart(uint32_t index, const TransferRequest& request) {
 
   Span span{.source = source + offset,
             .destination = address,
-            .length = std::min(left, buffer->length - (address - buffer->address)),
+            .length = std::min({left, buffer->length - (address - buffer->address),
+                                region->LeftInPart(source + offset)}),
             .region = region,
             .batch = index,
             .request = static_cast<uint32_t>(progress.next_request),

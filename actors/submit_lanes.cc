@@ -372,9 +372,10 @@ void SubmitActor::Post(SlabHandle handle, DirectSlice& slice, PathId path) {
                  .length = span.length,
                  .token = handle.ToWord(),
                  .target = route,
-                 .lkey = span.region->lkeys[OwnNic(path)],
+                 .lkey = span.region->Lkey(span.source, OwnNic(path)),
                  .path = path,
-                 .opcode = span.is_read ? FabricOpcode::kRead : FabricOpcode::kWrite});
+                 .opcode = span.is_read ? FabricOpcode::kRead : FabricOpcode::kWrite,
+                 .flush_gpu = span.is_read ? span.region->flush_gpu : uint8_t{0}});
 }
 
 // True: it waits no longer. It keeps its place in the window meanwhile.

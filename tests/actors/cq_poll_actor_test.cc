@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -88,6 +89,21 @@ class Relays {
   std::shared_ptr<const PeerMapping> new_, old_;
 };
 
+// Remembers what was told by when it was asked.
+class FakeFlush final : public ReadFlush {
+ public:
+  absl::StatusOr<uint8_t> Of(const void*, size_t) override { return uint8_t{0}; }
+  uint64_t Flush(uint64_t gpus) override {
+    flushes.push_back(gpus);
+    if (before) before();
+    return failing & gpus;
+  }
+
+  std::vector<uint64_t> flushes;
+  std::function<void()> before;
+  uint64_t failing = 0;
+};
+
 class CqPollActorTest : public ::testing::Test {
  protected:
   CqPollActorTest()
@@ -96,6 +112,7 @@ class CqPollActorTest : public ::testing::Test {
     options.control = memory_.block.get();
     options.side = &*memory_.side;
     options.nics = {&nic_, &other_nic_};
+    options.flush = &flush_;
     ActorSystem& system = hand_.system();
     actor_ = &system.AddActor<CqPollActor>(reactor_, "cq_poll", options);
     world_ = &system.AddActor<World>(world_reactor_, "world");
@@ -164,6 +181,7 @@ class CqPollActorTest : public ::testing::Test {
 
   RelayMemory memory_;
   ScriptedNic nic_, other_nic_;
+  FakeFlush flush_;
   HandDrivenSystem hand_;
   Reactor& reactor_;
   Reactor& world_reactor_;
@@ -194,6 +212,57 @@ TEST_F(CqPollActorTest, ADirectSliceEndsWithItsLastRequest) {
   EXPECT_EQ(actor_->stats().bytes_direct.load(), 100u);
   EXPECT_EQ(actor_->stats().slices_direct.load(), 1u);
   EXPECT_EQ(actor_->stats().bytes_relayed.load(), 0u);
+}
+
+// --- Reads into GPU memory
+
+TEST_F(CqPollActorTest, ADrainOfReadsIsFlushedOnceBeforeAnyIsTold) {
+  for (uint32_t i = 0; i < 3; ++i) {
+    JobPosted read = Slice(200 + i, i);
+    read.flush_gpu = i == 2 ? 7 : 1;
+    Start(read, 2);
+  }
+  Start(Slice(203, 3));
+  flush_.before = [this] {
+    EXPECT_EQ(actor_->slice_out.Room(4), 4u);
+    EXPECT_EQ(actor_->stats().slices_direct.load(), 0u);
+  };
+  nic_.Complete(1);
+  Run();
+  EXPECT_THAT(flush_.flushes, ElementsAre(uint64_t{1} << 6 | 1));
+  EXPECT_THAT(world_->slices, SizeIs(4));
+  EXPECT_EQ(actor_->stats().flushes.load(), 1u);
+}
+
+TEST_F(CqPollActorTest, WhatIsNoReadIntoAGpuThatNeedsItIsNotFlushed) {
+  Start(Slice(200, 1), 3);
+  JobPosted read = Slice(201, 2);
+  read.flush_gpu = 1;
+  Start(read, 2, 2);
+  nic_.Complete(1);
+  nic_.Complete(2, 1);  // not its last request
+  Run();
+  EXPECT_THAT(world_->slices, SizeIs(1));
+  EXPECT_THAT(flush_.flushes, IsEmpty());
+  nic_.Complete(2);
+  Run();
+  EXPECT_THAT(flush_.flushes, ElementsAre(1u));
+}
+
+TEST_F(CqPollActorTest, AReadWhoseGpuWasNotFlushedFailsAndTheOthersDoNot) {
+  flush_.failing = 2;
+  for (uint32_t i = 0; i < 3; ++i) {
+    JobPosted read = Slice(200 + i, i);
+    read.flush_gpu = static_cast<uint8_t>(i);
+    Start(read);
+  }
+  nic_.Complete(1);
+  Run();
+  ASSERT_THAT(world_->slices, SizeIs(3));
+  EXPECT_EQ(world_->slices[0].status, 0);
+  EXPECT_EQ(world_->slices[1].status, 0);
+  EXPECT_EQ(world_->slices[2].status, static_cast<int32_t>(TransferError::kDevice));
+  EXPECT_EQ(world_->jobs[2].status, FabricStatus::kDevice);
 }
 
 TEST_F(CqPollActorTest, ACompletionWaitsForItsJob) {

@@ -43,6 +43,25 @@ TEST(RegionTableTest, ARangeOverTwoAdjacentRegionsLiesInNeither) {
   EXPECT_EQ(table.Find(At(1090), 20), nullptr);
 }
 
+TEST(RegionTest, APartHasKeysOfItsOwn) {
+  Region region = MakeRegion(1000, 100);
+  region.lkeys = {1, 2};
+  EXPECT_EQ(region.LeftInPart(At(1000)), 100u);
+  EXPECT_EQ(region.LeftInPart(At(1099)), 1u);
+  EXPECT_EQ(region.Lkey(At(1050), 1), 2u);
+  region.part_ends = {30, 60, 100};
+  region.lkeys = {1, 2, 3, 4, 5, 6};
+  EXPECT_EQ(region.LeftInPart(At(1000)), 30u);
+  EXPECT_EQ(region.LeftInPart(At(1029)), 1u);
+  EXPECT_EQ(region.LeftInPart(At(1030)), 30u);
+  EXPECT_EQ(region.LeftInPart(At(1099)), 1u);
+  EXPECT_EQ(region.Lkey(At(1029), 0), 1u);
+  EXPECT_EQ(region.Lkey(At(1030), 0), 3u);
+  EXPECT_EQ(region.Lkey(At(1030), 1), 4u);
+  EXPECT_EQ(region.Lkey(At(1060), 1), 6u);
+  EXPECT_EQ(region.Lkey(At(1099), 1), 6u);
+}
+
 TEST(RegionTableTest, RefusesOverlapsFromEitherSide) {
   RegionTable table;
   Region middle = MakeRegion(1000, 100);

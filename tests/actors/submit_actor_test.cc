@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -194,6 +195,48 @@ TEST_F(DirectTest, ARequestOverTwoAdjacentRegistrationsIsCutBetweenThem) {
   EXPECT_EQ(sender_.posts[1].length, 200u);
   sender_.PostAll();
   ExpectCompleted(batch, 300);
+}
+
+TEST_F(DirectTest, ARequestIsCutWhereAPartOfItsOwnMemoryEnds) {
+  constexpr uint64_t kOther = uint64_t{1} << 40;
+  Region& region = sender_.AddRegion(kSource + kOther, 3000);
+  region.part_ends = {1000, 2000, 3000};
+  region.lkeys = {11, 12, 13};
+  sender_.AddTarget(
+      2, {{.address = kTarget, .length = 500}, {.address = kTarget + 500, .length = 10'000}});
+  // Within a part; from the first to the last, and over the end of a remote one as well.
+  const BatchId one = sender_.Submit({Write(kOther + 1000, 0, 1000)});
+  const BatchId all = sender_.Submit({Read(kOther + 900, 0, 2100, 3)});
+  sender_.Pass();
+  ASSERT_EQ(sender_.posts.size(), 5u);
+  const std::vector<std::array<uint64_t, 4>> expected = {{1000, 0, 1000, 12},
+                                                         {900, 0, 100, 11},
+                                                         {1000, 100, 400, 12},
+                                                         {1400, 500, 600, 12},
+                                                         {2000, 1100, 1000, 13}};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const PostSlice& slice = sender_.posts[i];
+    EXPECT_EQ(slice.local, SourceAt(kOther + expected[i][0])) << i;
+    EXPECT_EQ(slice.remote_address, kTarget + expected[i][1]) << i;
+    EXPECT_EQ(slice.length, expected[i][2]) << i;
+    EXPECT_EQ(slice.lkey, expected[i][3]) << i;
+  }
+  sender_.PostAll();
+  ExpectCompleted(one, 1000);
+  ExpectCompleted(all, 2100);
+}
+
+TEST_F(DirectTest, OnlyAReadIntoGpuMemoryAsksForAFlush) {
+  constexpr uint64_t kOther = uint64_t{1} << 40;
+  sender_.AddRegion(kSource + kOther, 3000).flush_gpu = 4;
+  const BatchId batch = sender_.Submit({Write(kOther, 0, 10), Read(kOther, 0, 10), Read(0, 0, 10)});
+  sender_.Pass();
+  ASSERT_EQ(sender_.posts.size(), 3u);
+  EXPECT_EQ(sender_.posts[0].flush_gpu, 0);
+  EXPECT_EQ(sender_.posts[1].flush_gpu, 4);
+  EXPECT_EQ(sender_.posts[2].flush_gpu, 0);
+  sender_.PostAll();
+  ExpectCompleted(batch, 30);
 }
 
 TEST_F(DirectTest, ARequestBeyondTheEndOfTheRegistrationFails) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -30,6 +31,23 @@ TEST_F(RdmaEngineTest, TwoProcessesMoveBytesBothWays) {
   Fill(13);
   EXPECT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kCompleted);
   EXPECT_EQ(target.Sum(), SumOf(here_));
+}
+
+// Field fault T1: above the limit at both ends, in parts that are not in step.
+TEST_F(RdmaEngineTest, T1MemoryInPartsMovesOverTheirBorders) {
+  setenv("MC_MAX_MR_SIZE", "300000", 1);
+  Target target;
+  setenv("MC_MAX_MR_SIZE", "100000", 1);
+  Start();
+  unsetenv("MC_MAX_MR_SIZE");
+  const SegmentHandle peer = Open(target);
+  EXPECT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kCompleted);
+  EXPECT_EQ(target.Sum(), SumOf(here_));
+  const std::vector<std::byte> sent = here_;
+  std::fill(here_.begin(), here_.end(), std::byte{0});
+  EXPECT_EQ(Move(Opcode::kRead, peer, target), TransferState::kCompleted);
+  EXPECT_EQ(here_, sent);
+  EXPECT_EQ(engine_->UnregisterMemory(here_.data()), EngineError::kOk);
 }
 
 TEST_F(RdmaEngineTest, ItsDescriptorNamesDevicesAndKeys) {

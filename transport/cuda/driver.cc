@@ -138,6 +138,8 @@ absl::Status CudaDriver::Bind(const char* library, void* handle) {
         fmt::format("the CUDA driver {} has no {}; update it", library, binder.missing()));
   }
   binder.Try(stream_write_value64, "cuStreamWriteValue64", 11070);
+  binder.Try(mem_get_handle_for_address_range, "cuMemGetHandleForAddressRange", 11070);
+  binder.Try(flush_gpu_direct_rdma_writes, "cuFlushGPUDirectRDMAWrites", 11030);
   // A driver of 12.8 that is asked for the function of 13.0 would hand out its own.
   if (version_ >= 13000) {
     binder.Try(memcpy_batch_async_13, "cuMemcpyBatchAsync", 13000);

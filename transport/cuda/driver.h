@@ -65,6 +65,11 @@ class CudaDriver {
   cuda::Result (*mem_host_get_device_pointer)(cuda::DevicePointer*, void*, unsigned) = nullptr;
   cuda::Result (*pointer_get_attribute)(void*, cuda::PointerAttribute,
                                         cuda::DevicePointer) = nullptr;
+  // nullptr in drivers that have none. The range begins and ends at pages of the host.
+  cuda::Result (*mem_get_handle_for_address_range)(void* handle, cuda::DevicePointer, size_t,
+                                                   int type, unsigned long long flags) = nullptr;
+  // nullptr in drivers that have none. Blocks until what NICs have written is seen.
+  cuda::Result (*flush_gpu_direct_rdma_writes)(int target, int scope) = nullptr;
   cuda::Result (*ipc_get_mem_handle)(cuda::IpcMemHandle*, cuda::DevicePointer) = nullptr;
   cuda::Result (*ipc_open_mem_handle)(cuda::DevicePointer*, cuda::IpcMemHandle,
                                       unsigned flags) = nullptr;

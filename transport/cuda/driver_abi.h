@@ -33,7 +33,10 @@ using Module = struct ModuleObject*;
 using Function = struct FunctionObject*;
 
 enum class DeviceAttribute : int {
-  kStreamWrite64 = 122,  // never 92, which says 0 of GPUs that can
+  kRdmaFlushOptions = 117,    // bits: kRdmaFlushHost, ...
+  kRdmaWritesOrdering = 118,  // who sees what a NIC wrote without a flush: kRdmaOrdering...
+  kStreamWrite64 = 122,       // never 92, which says 0 of GPUs that can
+  kDmaBuf = 124,
 };
 
 enum class PointerAttribute : int {
@@ -65,6 +68,11 @@ inline constexpr unsigned kStreamWriteDefault = 0;  // with the memory barrier
 inline constexpr int kCaptureModeRelaxed = 2;
 inline constexpr int kCaptureNone = 0;  // state of a stream
 inline constexpr uint64_t kProcAddressDefault = 0;
+inline constexpr int kRdmaFlushHost = 1;
+inline constexpr int kRdmaOrderingOwner = 100;  // the GPU itself; the higher, the more do
+inline constexpr int kRdmaFlushCurrent = 0;     // of the GPU that is current
+inline constexpr int kRdmaFlushToOwner = 100;   // as far as that GPU itself sees
+inline constexpr int kRangeHandleDmaBuf = 1;    // the handle is a descriptor, the caller's
 
 struct IpcMemHandle {
   uint8_t bytes[64];

@@ -61,4 +61,15 @@ absl::StatusOr<std::optional<cuda::Device>> FindGpuOf(const CudaDriver& driver, 
   return std::optional(first->device);
 }
 
+std::vector<uint64_t> GpuMappingEnds(const CudaDriver& driver, const void* address, size_t length) {
+  const auto begin = reinterpret_cast<cuda::DevicePointer>(address);
+  std::vector<uint64_t> ends;
+  for (cuda::DevicePointer at = begin; at - begin < length;) {
+    const std::optional<Piece> piece = FindPiece(driver, at);
+    at = piece.has_value() ? piece->end : begin + length;
+    ends.push_back(std::min<uint64_t>(at - begin, length));
+  }
+  return ends;
+}
+
 }  // namespace railhop

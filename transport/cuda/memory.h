@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "transport/cuda/driver.h"
@@ -16,5 +18,9 @@ namespace railhop {
 // names the address where. Set-up call of any thread, with or without a current device.
 absl::StatusOr<std::optional<cuda::Device>> FindGpuOf(const CudaDriver& driver, const void* address,
                                                       size_t length);
+
+// Where the mappings of such a range end, in bytes from its start, of which the last is `length`.
+// For those who cannot go over their borders. FindGpuOf has found the range sound.
+std::vector<uint64_t> GpuMappingEnds(const CudaDriver& driver, const void* address, size_t length);
 
 }  // namespace railhop

@@ -33,7 +33,7 @@ const char* TransferErrorName(TransferError error) {
     case TransferError::kFence:
       return "the fence of the source has failed, so that it was not read";
     case TransferError::kDevice:
-      return "the GPU of the local memory has not copied it";
+      return "the GPU of the local memory has not copied it, or not flushed what was read";
   }
   return "unknown";
 }

@@ -238,6 +238,16 @@ constexpr EngineSetting kSettings[] = {
      .help = "bytes of an RDMA packet, at most; what the port has, if that is less",
      .text = &EngineEnvironment::mtu,
      .choices = "512, 1024, 2048, 4096"},
+    {.name = "MC_MAX_MR_SIZE",
+     .alias = nullptr,
+     .type = Type::kNumber,
+     .min = 4096,
+     .max = uint64_t{1} << 40,
+     .default_value = "1099511627776",
+     .help =
+         "bytes that are registered with an RDMA device at once, if it does not take less; larger "
+         "memory is registered in parts",
+     .number = &EngineEnvironment::max_mr_size},
     {.name = "MC_IB_PCI_RELAXED_ORDERING",
      .alias = nullptr,
      .type = Type::kNumber,

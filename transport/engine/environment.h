@@ -38,6 +38,7 @@ struct EngineEnvironment {
   std::string device_filters;
   bool path_round_robin = false;
   bool destination_device_affinity = false;
+  uint64_t max_mr_size = 0;
 
   uint64_t ib_port = 0;
   std::string gid_index;  // "": the one that suits best

@@ -1,9 +1,14 @@
 #include "transport/engine/rdma_segment.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <optional>
 #include <utility>
 
+#include "transport/cuda/memory.h"
 #include "transport/engine/handshake_client.h"
+#include "transport/fabric/memory_parts.h"
 #include "transport/topology/memory_location.h"
 
 namespace railhop {
@@ -18,6 +23,15 @@ bool IsGone(const std::string& server) {
   options.connect_timeout = options.reply_timeout = kPatience;
   options.use_ipv6 = true;
   return absl::IsUnavailable(HandshakeClient(options).SendProbe(*listener));
+}
+
+// What peers are told: a GPU's memory as such, even if the application does not say so.
+std::string KnownLocation(const void* address, size_t length, std::string_view location) {
+  if (!location.empty() && location != kAnyLocation) return std::string(location);
+  const CudaDriver* const driver = CudaDriver::GetIfLoaded();
+  const auto gpu = driver == nullptr ? std::optional<cuda::Device>()
+                                     : FindGpuOf(*driver, address, length).value_or(std::nullopt);
+  return gpu.has_value() ? fmt::format("cuda:{}", *gpu) : std::string(kAnyLocation);
 }
 
 }  // namespace
@@ -47,47 +61,70 @@ absl::StatusOr<std::unique_ptr<RdmaSegment>> RdmaSegment::Start(
   return segment;
 }
 
-absl::Status RdmaSegment::Deregister(const std::vector<MemoryKey>& keys) {
+absl::StatusOr<RdmaSegment::Registered> RdmaSegment::Register(void* address, size_t length) const {
+  Registered registered;
+  for (const std::shared_ptr<RdmaDevice>& device : options_.devices) {
+    auto parts = device->RegisterParts(address, length);
+    if (!parts.ok()) {
+      Deregister(registered).IgnoreError();
+      return parts.status();
+    }
+    registered.push_back(*std::move(parts));
+  }
+  return registered;
+}
+
+absl::Status RdmaSegment::Deregister(const Registered& registered) const {
   absl::Status status;
-  for (size_t i = 0; i < keys.size(); ++i) status.Update(options_.devices[i]->Deregister(keys[i]));
+  for (size_t i = 0; i < registered.size(); ++i) {
+    for (const MemoryPart& part : registered[i]) {
+      status.Update(options_.devices[i]->Deregister(part.key));
+    }
+  }
   return status;
 }
 
+// A buffer for each part, since each has keys of its own.
 absl::Status RdmaSegment::Add(void* address, size_t length, std::string_view location) {
-  SegmentBuffer buffer{.name = std::string(location.empty() ? kAnyLocation : location),
-                       .address = reinterpret_cast<uint64_t>(address),
-                       .length = length,
-                       .rkeys = {},
-                       .lkeys = {}};
-  std::vector<MemoryKey> keys;
-  for (const std::shared_ptr<RdmaDevice>& device : options_.devices) {
-    const absl::StatusOr<MemoryKey> key = device->Register(address, length);
-    if (!key.ok()) {
-      Deregister(keys).IgnoreError();
-      return key.status();
-    }
-    keys.push_back(*key);
-    buffer.rkeys.push_back(key->rkey);
-    buffer.lkeys.push_back(key->lkey);
-  }
+  absl::StatusOr<Registered> registered = Register(address, length);
+  if (!registered.ok()) return registered.status();
+  const auto first = reinterpret_cast<uint64_t>(address);
+  const std::string known = KnownLocation(address, length, location);
+  const std::vector<CommonPart> parts = CommonParts(*registered);
   {
     const std::lock_guard lock(mutex_);
-    keys_.emplace(buffer.address, std::move(keys));
+    registered_.emplace(first, *std::move(registered));
   }
-  listener_->AddBuffer(std::move(buffer));
+  for (const CommonPart& part : parts) {
+    SegmentBuffer buffer{.name = parts.size() == 1 ? known : LocationAt(known, length, part.offset),
+                         .address = first + part.offset,
+                         .length = part.length,
+                         .rkeys = {},
+                         .lkeys = {}};
+    for (const MemoryKey& key : part.keys) {
+      buffer.rkeys.push_back(key.rkey);
+      buffer.lkeys.push_back(key.lkey);
+    }
+    listener_->AddBuffer(std::move(buffer));
+  }
   return absl::OkStatus();
 }
 
 // Taken out of the descriptor first, so that nobody learns of it any more.
 absl::Status RdmaSegment::Remove(void* address) {
   const auto first = reinterpret_cast<uint64_t>(address);
-  listener_->RemoveBuffer(first);
-  const std::lock_guard lock(mutex_);
-  const auto found = keys_.find(first);
-  if (found == keys_.end()) return absl::OkStatus();
-  absl::Status status = Deregister(found->second);
-  keys_.erase(found);
-  return status;
+  Registered registered;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = registered_.find(first);
+    if (found == registered_.end()) return absl::OkStatus();
+    registered = std::move(found->second);
+    registered_.erase(found);
+  }
+  for (const CommonPart& part : CommonParts(registered)) {
+    listener_->RemoveBuffer(first + part.offset);
+  }
+  return Deregister(registered);
 }
 
 }  // namespace railhop

@@ -47,13 +47,17 @@ class RdmaSegment final : public LocalSegment {
   RdmaSegment(Options options, std::unique_ptr<RdmaTarget> target)
       : options_(std::move(options)), target_(std::move(target)) {}
 
-  absl::Status Deregister(const std::vector<MemoryKey>& keys);
+  // What each device has registered of one range, by device.
+  using Registered = std::vector<std::vector<MemoryPart>>;
+
+  absl::StatusOr<Registered> Register(void* address, size_t length) const;
+  absl::Status Deregister(const Registered& registered) const;
 
   const Options options_;
   const std::unique_ptr<RdmaTarget> target_;  // the listener's thread uses it
   std::unique_ptr<SegmentListener> listener_;
   std::mutex mutex_;
-  std::map<uint64_t, std::vector<MemoryKey>> keys_;  // by address; one per device
+  std::map<uint64_t, Registered> registered_;  // by address
 };
 
 }  // namespace railhop

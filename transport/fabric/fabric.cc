@@ -30,4 +30,10 @@ std::string Nic::Describe(EndpointId) const {
   return std::string(name());
 }
 
+absl::StatusOr<std::vector<MemoryPart>> Nic::RegisterParts(void* address, size_t length) {
+  const absl::StatusOr<MemoryKey> key = Register(address, length);
+  if (!key.ok()) return key.status();
+  return std::vector<MemoryPart>{{.length = length, .key = *key}};
+}
+
 }  // namespace railhop

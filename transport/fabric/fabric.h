@@ -49,6 +49,12 @@ struct MemoryKey {
   uint32_t rkey = 0;
 };
 
+// One of the parts that a range is registered in, where a NIC takes no more at a time.
+struct MemoryPart {
+  uint64_t length = 0;  // bytes; it begins where the one before it ends
+  MemoryKey key;
+};
+
 // A NIC of a target's host by which its memory is reached. Its name is what rails go by.
 struct RemoteNic {
   std::string name;
@@ -115,6 +121,9 @@ class Nic {
 
   // --- Control.
   virtual absl::StatusOr<MemoryKey> Register(void* address, size_t length) = 0;
+  // The same in as many parts as it takes, in order of address; a request stays within one. Each is
+  // deregistered by itself. On an error none is registered.
+  virtual absl::StatusOr<std::vector<MemoryPart>> RegisterParts(void* address, size_t length);
   // Waits, for a bounded time, until no request of this NIC touches the range any more.
   virtual absl::Status Deregister(const MemoryKey& key) = 0;
   // To one of the target's NICs, by position.

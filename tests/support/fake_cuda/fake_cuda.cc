@@ -54,6 +54,7 @@ constexpr int kDevices = 2;
 const char* const kPci[kDevices] = {"0000:17:00.0", "0000:65:00.0"};
 constexpr int kCaptureGlobal = 0;
 constexpr size_t kBlock = 2 << 20;
+constexpr size_t kPage = 4096;
 
 // What an IPC handle says.
 struct Handle {
@@ -97,6 +98,10 @@ class Fake final : public FakeCuda {
     manual = hidden = false;
     stream_write = 1;
     stream_write_v1 = 0;
+    dma_buf = rdma_flush = 1;
+    rdma_ordering = 100;
+    latest_dma_buf = -1;
+    flushed.clear();
     peer_access = true;
     open_checks_access = true;
     largest_allocation = SIZE_MAX;
@@ -333,6 +338,15 @@ Result DeviceGetAttribute(int* value, cuda::DeviceAttribute attribute, cuda::Dev
     case 92:
       *value = fake.stream_write_v1;
       return 0;
+    case 117:
+      *value = fake.rdma_flush;
+      return 0;
+    case 118:
+      *value = fake.rdma_ordering;
+      return 0;
+    case 124:
+      *value = fake.dma_buf;
+      return 0;
     default:
       return cuda::kInvalidValue;
   }
@@ -462,6 +476,35 @@ Result PointerGetAttribute(void* value, cuda::PointerAttribute attribute, Device
       std::memcpy(value, &mapped, sizeof(size_t));
       break;
   }
+  return 0;
+}
+// Pages of memory that was allocated, or is mapped without a hole.
+Result MemGetHandleForAddressRange(void* handle, DevicePointer address, size_t size, int type,
+                                   unsigned long long flags) {
+  ENTER("cuMemGetHandleForAddressRange", true);
+  if (type != cuda::kRangeHandleDmaBuf || flags != 0 || address % kPage != 0 || size == 0 ||
+      size % kPage != 0) {
+    return cuda::kInvalidValue;
+  }
+  for (DevicePointer at = address; at < address + size;) {
+    const Memory* memory = fake.Find(at);
+    if (memory == nullptr) return cuda::kInvalidValue;
+    at = reinterpret_cast<uintptr_t>(memory->base) + (memory->size + kPage - 1) / kPage * kPage;
+  }
+  const FakeDmaBuf content{.address = address, .bytes = size};
+  fake.latest_dma_buf = memfd_create("fake-dma-buf", MFD_CLOEXEC);
+  if (pwrite(fake.latest_dma_buf, &content, sizeof(content), 0) != sizeof(content)) {
+    return cuda::kOutOfMemory;
+  }
+  std::memcpy(handle, &fake.latest_dma_buf, sizeof(int));
+  return 0;
+}
+Result FlushGpuDirectRdmaWrites(int target, int scope) {
+  ENTER_WORK("cuFlushGPUDirectRDMAWrites");
+  if (target != cuda::kRdmaFlushCurrent || scope != cuda::kRdmaFlushToOwner) {
+    return cuda::kInvalidValue;
+  }
+  fake.flushed.push_back(contexts.back()->device);
   return 0;
 }
 Result IpcGetMemHandle(cuda::IpcMemHandle* result, DevicePointer address) {
@@ -725,6 +768,8 @@ const std::vector<EntryPoint>& EntryPoints() {
       {"cuMemHostUnregister", 4000, Of(MemHostUnregister)},
       {"cuMemHostGetDevicePointer", 3020, Of(MemHostGetDevicePointer)},
       {"cuPointerGetAttribute", 4000, Of(PointerGetAttribute)},
+      {"cuMemGetHandleForAddressRange", 11070, Of(MemGetHandleForAddressRange)},
+      {"cuFlushGPUDirectRDMAWrites", 11030, Of(FlushGpuDirectRdmaWrites)},
       {"cuIpcGetMemHandle", 4010, Of(IpcGetMemHandle)},
       {"cuIpcOpenMemHandle", 11000, Of(IpcOpenMemHandle)},
       {"cuIpcCloseMemHandle", 4010, Of(IpcCloseMemHandle)},

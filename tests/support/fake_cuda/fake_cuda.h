@@ -24,6 +24,12 @@
 
 namespace railhop {
 
+// What the file of a DMA-BUF of the stand-in holds: the range that was asked for.
+struct FakeDmaBuf {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+};
+
 class FakeCuda {
  public:
   // The instance behind the loaded library (which tests link as well).
@@ -64,6 +70,9 @@ class FakeCuda {
   std::set<void*> capturing;
   int stream_write = 1;     // attribute 122
   int stream_write_v1 = 0;  // attribute 92
+  int dma_buf = 1;          // attribute 124
+  int rdma_flush = 1;       // attribute 117: the host can
+  int rdma_ordering = 100;  // attribute 118: the GPU itself needs no flush
   bool peer_access = true;  // between the two devices
   // Memory of a device that cannot be reached is refused when it is opened, not only told so.
   bool open_checks_access = true;
@@ -77,6 +86,8 @@ class FakeCuda {
   int calls_outside_relaxed_mode = 0;
   int captures_broken = 0;
   std::map<void*, int> stream_priority;  // of those created
+  int latest_dma_buf = -1;               // descriptor, which its receiver may have closed
+  std::vector<int> flushed;              // devices, in the order of their flushes
 };
 
 }  // namespace railhop

@@ -25,6 +25,12 @@ TEST(DriverAbiTest, Results) {
 TEST(DriverAbiTest, Attributes) {
   EXPECT_EQ(static_cast<int>(cuda::DeviceAttribute::kStreamWrite64),
             CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
+  EXPECT_EQ(static_cast<int>(cuda::DeviceAttribute::kRdmaFlushOptions),
+            CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+  EXPECT_EQ(static_cast<int>(cuda::DeviceAttribute::kRdmaWritesOrdering),
+            CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+  EXPECT_EQ(static_cast<int>(cuda::DeviceAttribute::kDmaBuf),
+            CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
   EXPECT_EQ(static_cast<int>(cuda::PointerAttribute::kMemoryType),
             CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
   EXPECT_EQ(static_cast<int>(cuda::PointerAttribute::kDeviceOrdinal),
@@ -52,6 +58,12 @@ TEST(DriverAbiTest, Flags) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(cuda::ThreadStream()),
             reinterpret_cast<uintptr_t>(CU_STREAM_PER_THREAD));
   EXPECT_EQ(cuda::kProcAddressDefault, CU_GET_PROC_ADDRESS_DEFAULT);
+  EXPECT_EQ(cuda::kRdmaFlushHost, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
+  EXPECT_EQ(cuda::kRdmaOrderingOwner, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER);
+  EXPECT_GT(CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES, cuda::kRdmaOrderingOwner);
+  EXPECT_EQ(cuda::kRdmaFlushCurrent, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX);
+  EXPECT_EQ(cuda::kRdmaFlushToOwner, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+  EXPECT_EQ(cuda::kRangeHandleDmaBuf, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
 }
 
 TEST(DriverAbiTest, Structures) {

@@ -59,6 +59,18 @@ TEST_F(CudaMemoryTest, G5NeighbouringMappingsAreOneRange) {
   EXPECT_EQ(*Find(memory + kChunk - 1, 2), 1);
 }
 
+TEST_F(CudaMemoryTest, G5TheEndsOfMappingsAreTold) {
+  const uint64_t memory = fake_.MapChunks(kChunk, std::array{1, 1, 1});
+  const auto ends = [&](uint64_t offset, size_t length) {
+    return GpuMappingEnds(device_->driver(),
+                          reinterpret_cast<void*>(memory + offset),  // NOLINT
+                          length);
+  };
+  EXPECT_THAT(ends(0, 3 * kChunk), testing::ElementsAre(kChunk, 2 * kChunk, 3 * kChunk));
+  EXPECT_THAT(ends(100, kChunk), testing::ElementsAre(kChunk - 100, kChunk));
+  EXPECT_THAT(ends(100, kChunk - 100), testing::ElementsAre(kChunk - 100));
+}
+
 TEST_F(CudaMemoryTest, G5WhereTheMappingEndsIsSaid) {
   const uint64_t memory = fake_.MapChunks(kChunk, std::array{0, 0, -1, 0});
   EXPECT_EQ(*Find(memory + 100, 2 * kChunk - 100), 0);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -17,9 +16,7 @@ namespace railhop {
 namespace {
 
 constexpr size_t kMaxGids = 256;  // an index is a byte
-// What peers may do to registered memory, and what our own reads need.
-constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-constexpr int kMaxReads = 16;  // as Mooncake has it (mooncake-compat (e))
+constexpr int kMaxReads = 16;     // as Mooncake has it (mooncake-compat (e))
 
 class DeviceList {
  public:
@@ -92,7 +89,7 @@ absl::StatusOr<std::shared_ptr<RdmaDevice>> RdmaDevice::Open(RdmaDeviceOptions o
 }
 
 RdmaDevice::~RdmaDevice() {
-  for (const auto& [range, region] : regions_) verbs_->dereg_mr(region.handle);
+  memory_ = nullptr;
   if (protection_domain_ != nullptr) verbs_->dealloc_pd(protection_domain_);
   if (context_ != nullptr) verbs_->close_device(context_);
 }
@@ -134,7 +131,12 @@ absl::Status RdmaDevice::ReadLimits() {
   max_reads_ = std::min({kMaxReads, limits.max_qp_rd_atom, limits.max_qp_init_rd_atom});
   max_completions_ = limits.max_cqe;
   max_queue_pairs_ = limits.max_qp;
-  max_region_bytes_ = limits.max_mr_size;
+  memory_ = std::make_unique<RdmaMemory>(
+      *verbs_, protection_domain_,
+      RdmaMemory::Options{
+          .device = options_.name,
+          .max_part_bytes = std::min<uint64_t>(limits.max_mr_size, options_.max_region_bytes),
+          .relaxed_ordering = options_.relaxed_ordering});
   return absl::OkStatus();
 }
 
@@ -226,65 +228,6 @@ void RdmaDevice::Break(const std::string& why) {
   ++port_changes_;
   usable_ = absl::FailedPreconditionError(fmt::format(
       "RDMA device {} is out of order ({}) until this process starts anew", options_.name, why));
-}
-
-absl::Status RdmaDevice::RegistrationError(int error, void* address, size_t length) const {
-  const std::string what = fmt::format("RDMA device {} cannot register {} bytes at {}: {}",
-                                       options_.name, length, address, strerror(error));
-  rlimit locked{};
-  if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &locked) == 0 &&
-      locked.rlim_cur != RLIM_INFINITY) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "{}. Locked memory is limited to {} KiB here: raise that, with `ulimit -l unlimited`, "
-        "LimitMEMLOCK=infinity of a systemd unit, or --ulimit memlock=-1 of a container",
-        what, locked.rlim_cur / 1024));
-  }
-  if (length > max_region_bytes_) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{}; its limit is {} bytes: register the memory in parts", what, max_region_bytes_));
-  }
-  return absl::InvalidArgumentError(fmt::format("{}; is all of it mapped, and writable?", what));
-}
-
-absl::StatusOr<MemoryKey> RdmaDevice::Register(void* address, size_t length) {
-  const std::lock_guard lock(mutex_);
-  const Range range(address, length);
-  Region& region = regions_[range];
-  if (region.uses == 0) {
-    // The library drops the flag where the device cannot.
-    const unsigned access = kAccess | (options_.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0);
-    region.handle = verbs_->reg_mr_iova2(protection_domain_, address, length,
-                                         reinterpret_cast<uint64_t>(address), access);
-    if (region.handle == nullptr) {
-      const int error = errno;
-      regions_.erase(range);
-      return RegistrationError(error, address, length);
-    }
-    ranges_.emplace(region.handle->lkey, range);
-  }
-  ++region.uses;
-  return MemoryKey{.lkey = region.handle->lkey, .rkey = region.handle->rkey};
-}
-
-absl::Status RdmaDevice::Deregister(const MemoryKey& key) {
-  const std::lock_guard lock(mutex_);
-  const auto range = ranges_.find(key.lkey);
-  if (range == ranges_.end()) {
-    return absl::NotFoundError(
-        fmt::format("RDMA device {} has no registration of key {:#x}", options_.name, key.lkey));
-  }
-  const auto region = regions_.find(range->second);
-  if (region->second.uses > 1) {
-    --region->second.uses;
-    return absl::OkStatus();
-  }
-  if (const int error = verbs_->dereg_mr(region->second.handle); error != 0) {
-    return absl::InternalError(fmt::format("RDMA device {} cannot deregister key {:#x}: {}",
-                                           options_.name, key.lkey, strerror(error)));
-  }
-  regions_.erase(region);
-  ranges_.erase(range);
-  return absl::OkStatus();
 }
 
 }  // namespace railhop

@@ -12,13 +12,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -27,9 +25,9 @@
 #include "transport/fabric/fabric.h"
 #include "transport/fabric/rdma/gid.h"
 #include "transport/fabric/rdma/rdma_event.h"
+#include "transport/fabric/rdma/rdma_memory.h"
 
 struct ibv_context;
-struct ibv_mr;
 struct ibv_pd;
 
 namespace railhop {
@@ -43,13 +41,14 @@ inline constexpr std::string_view kRdmaFabricKind = "rdma";
 absl::StatusOr<std::vector<std::string>> ListRdmaDevices();
 
 struct RdmaDeviceOptions {
-  std::string name;              // "mlx5_0"
-  uint8_t port = 1;              // MC_IB_PORT
-  int gid_index = kAnyGidIndex;  // MC_GID_INDEX
-  uint16_t pkey_index = 0;       // MC_PKEY_INDEX
-  uint32_t max_mtu = 4096;       // MC_MTU; the port may have less
-  uint8_t traffic_class = 0;     // MC_IB_TC
-  uint8_t service_level = 0;     // MC_IB_SL
+  std::string name;                        // "mlx5_0"
+  uint8_t port = 1;                        // MC_IB_PORT
+  int gid_index = kAnyGidIndex;            // MC_GID_INDEX
+  uint16_t pkey_index = 0;                 // MC_PKEY_INDEX
+  uint32_t max_mtu = 4096;                 // MC_MTU; the port may have less
+  uint8_t traffic_class = 0;               // MC_IB_TC
+  uint8_t service_level = 0;               // MC_IB_SL
+  uint64_t max_region_bytes = UINT64_MAX;  // MC_MAX_MR_SIZE; the device may take less at once
   // MC_IB_PCI_RELAXED_ORDERING: a device that can may write registered memory in any order.
   bool relaxed_ordering = true;
 };
@@ -86,12 +85,21 @@ class RdmaDevice {
   // It does not come back.
   void Break(const std::string& why);
 
-  // Memory of this process, for local use and for peers. It stays pinned until Deregister, and must
-  // stay mapped. The same range again gets the same keys, until each was deregistered: NIC and
-  // target pin it once. ResourceExhausted: the limit of locked memory, and how to raise it.
-  absl::StatusOr<MemoryKey> Register(void* address, size_t length);
+  // Memory of this process, of the host or of a GPU, for local use and for peers. It stays pinned
+  // until Deregister, and must stay mapped. The same range again gets the same keys, until each was
+  // deregistered: NIC and target pin it once. ResourceExhausted: the limit of locked memory, and
+  // how to raise it. FailedPrecondition: a GPU's, by neither of two ways; both reasons, and what to
+  // load.
+  absl::StatusOr<MemoryKey> Register(void* address, size_t length) {
+    return memory_->Register(address, length);
+  }
+  // In parts where it exceeds the device's limit, or the driver of a GPU offers it by mappings
+  // only.
+  absl::StatusOr<std::vector<MemoryPart>> RegisterParts(void* address, size_t length) {
+    return memory_->RegisterParts(address, length);
+  }
   // When the last one returns OK, the device touches the range no more by this key.
-  absl::Status Deregister(const MemoryKey& key);
+  absl::Status Deregister(const MemoryKey& key) { return memory_->Deregister(key); }
 
   const Verbs& verbs() const { return *verbs_; }
   ibv_context* context() const { return context_; }
@@ -113,7 +121,6 @@ class RdmaDevice {
   absl::StatusOr<GidEntry> FindGid(bool infiniband) const;
   PortState port_state() const;
   std::string PortName() const;
-  absl::Status RegistrationError(int error, void* address, size_t length) const;
 
   const RdmaDeviceOptions options_;
   const Verbs* const verbs_;
@@ -122,7 +129,6 @@ class RdmaDevice {
   int max_reads_ = 0;
   int max_completions_ = 0;
   int max_queue_pairs_ = 0;
-  uint64_t max_region_bytes_ = 0;
 
   mutable std::mutex port_mutex_;
   PortState port_;
@@ -130,15 +136,7 @@ class RdmaDevice {
   bool broken_ = false;
   uint64_t port_changes_ = 0;
 
-  struct Region {
-    ibv_mr* handle = nullptr;
-    int uses = 0;
-  };
-  using Range = std::pair<void*, size_t>;
-
-  std::mutex mutex_;
-  std::map<Range, Region> regions_;
-  std::unordered_map<uint32_t, Range> ranges_;  // of regions_, by lkey
+  std::unique_ptr<RdmaMemory> memory_;
 };
 
 }  // namespace railhop

@@ -118,6 +118,10 @@ absl::StatusOr<MemoryKey> RdmaNic::Register(void* address, size_t length) {
   return device_->Register(address, length);
 }
 
+absl::StatusOr<std::vector<MemoryPart>> RdmaNic::RegisterParts(void* address, size_t length) {
+  return device_->RegisterParts(address, length);
+}
+
 absl::Status RdmaNic::Deregister(const MemoryKey& key) {
   return device_->Deregister(key);
 }

@@ -87,6 +87,7 @@ class RdmaNic : public Nic {
   uint32_t send_queue_depth() const override { return options_.send_queue_depth; }
 
   absl::StatusOr<MemoryKey> Register(void* address, size_t length) override;
+  absl::StatusOr<std::vector<MemoryPart>> RegisterParts(void* address, size_t length) override;
   absl::Status Deregister(const MemoryKey& key) override;
   // Unavailable: the path has failed again and again, and is left alone for a while.
   // FailedPrecondition: this NIC cannot be used just now. The text has both NICs and the reason.

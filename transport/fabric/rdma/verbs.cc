@@ -33,7 +33,7 @@ const char* BindAll(void* handle, Verbs* verbs) {
   Bind(handle, "_ibv_query_gid_table", verbs->query_gid_table, &missing);
   Bind(handle, "ibv_alloc_pd", verbs->alloc_pd, &missing);
   Bind(handle, "ibv_dealloc_pd", verbs->dealloc_pd, &missing);
-  Bind(handle, "ibv_reg_mr_iova2", verbs->reg_mr_iova2, &missing);
+  Bind(handle, "ibv_reg_mr", verbs->reg_mr, &missing);
   Bind(handle, "ibv_dereg_mr", verbs->dereg_mr, &missing);
   Bind(handle, "ibv_create_comp_channel", verbs->create_comp_channel, &missing);
   Bind(handle, "ibv_destroy_comp_channel", verbs->destroy_comp_channel, &missing);
@@ -45,6 +45,9 @@ const char* BindAll(void* handle, Verbs* verbs) {
   Bind(handle, "ibv_modify_qp", verbs->modify_qp, &missing);
   Bind(handle, "ibv_destroy_qp", verbs->destroy_qp, &missing);
   Bind(handle, "ibv_wc_status_str", verbs->wc_status_str, &missing);
+  const char* allowed = nullptr;
+  Bind(handle, "ibv_reg_mr_iova2", verbs->reg_mr_iova2, &allowed);
+  Bind(handle, "ibv_reg_dmabuf_mr", verbs->reg_dmabuf_mr, &allowed);
   return missing;
 }
 

@@ -41,7 +41,11 @@ struct Verbs {
   decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;
   decltype(&::ibv_alloc_pd) alloc_pd = nullptr;
   decltype(&::ibv_dealloc_pd) dealloc_pd = nullptr;
+  decltype(&::ibv_reg_mr) reg_mr = nullptr;
+  // nullptr in a library that lacks it: then no registration is of relaxed ordering,
   decltype(&::ibv_reg_mr_iova2) reg_mr_iova2 = nullptr;
+  // or by DMA-BUF.
+  decltype(&::ibv_reg_dmabuf_mr) reg_dmabuf_mr = nullptr;
   decltype(&::ibv_dereg_mr) dereg_mr = nullptr;
   decltype(&::ibv_create_comp_channel) create_comp_channel = nullptr;
   decltype(&::ibv_destroy_comp_channel) destroy_comp_channel = nullptr;
