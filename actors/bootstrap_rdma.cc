@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "actors/bootstrap_layout.h"
 #include "actors/bootstrap_settings.h"
 #include "runtime/log.h"
 #include "transport/setting_text.h"
@@ -25,6 +26,17 @@ absl::Status Filter(std::string_view source, const std::string& names, RankConfi
 template <typename T>
 void Take(const std::string& text, T* value) {
   if (const std::optional<uint64_t> number = ParseNumber(text)) *value = static_cast<T>(*number);
+}
+
+// A layout that cannot be is an error later on.
+bool PostsWhereItPolls(const RankConfig& config) {
+  ResolvedLayout layout;
+  std::string error;
+  const auto reactor_of = [&layout](ActorKind kind) {
+    return layout.reactor_of[static_cast<size_t>(kind)];
+  };
+  return ResolveLayout(config, DetectHostCores(), &layout, &error) &&
+         reactor_of(ActorKind::kRelayPost) == reactor_of(ActorKind::kCqPoll);
 }
 
 }  // namespace
@@ -98,6 +110,7 @@ absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment,
 absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices& devices,
                                                                const RankConfig& config,
                                                                const RdmaExchange& exchange) {
+  const bool one_thread = !devices.empty() && PostsWhereItPolls(config);
   std::vector<std::unique_ptr<Nic>> nics;
   for (size_t i = 0; i < devices.size(); ++i) {
     const NicConfig& wanted = config.nics[i];
@@ -105,6 +118,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices
     options.server_name = config.name;
     options.exchange = exchange;
     options.send_queue_depth = wanted.queue_depth;
+    options.one_thread = one_thread;
     options.max_endpoints =
         std::min(wanted.max_endpoints,
                  RdmaNic::MostEndpoints(*devices[i], wanted.queue_depth, wanted.queue_pairs));

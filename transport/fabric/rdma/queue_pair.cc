@@ -25,17 +25,20 @@ absl::Status Failed(const RdmaDevice& device, const char* what, int error) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<QueuePair>> QueuePair::Create(std::shared_ptr<RdmaDevice> device,
-                                                             ibv_cq* completions, uint32_t depth) {
+                                                             ibv_cq* completions, uint32_t depth,
+                                                             ibv_pd* domain) {
   ibv_qp_init_attr attributes{};
   attributes.send_cq = completions;
   attributes.recv_cq = completions;
+  // No inline data, as the rule is for memory of GPUs, which a driver would have the CPU read.
   attributes.cap = {.max_send_wr = depth,
                     .max_recv_wr = 1,  // nobody sends messages; some drivers refuse 0
                     .max_send_sge = 1,
                     .max_recv_sge = 1,
                     .max_inline_data = 0};
   attributes.qp_type = IBV_QPT_RC;
-  ibv_qp* const made = device->verbs().create_qp(device->protection_domain(), &attributes);
+  ibv_qp* const made = device->verbs().create_qp(
+      domain == nullptr ? device->protection_domain() : domain, &attributes);
   if (made == nullptr) {
     return absl::ResourceExhaustedError(
         fmt::format("RDMA device {} has no queue pair of depth {} left: {}", device->name(), depth,

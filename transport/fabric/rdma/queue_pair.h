@@ -36,9 +36,11 @@ class QueuePair {
   };
 
   // Room for `depth` requests of one span each, which complete to `completions`; the caller's, it
-  // outlives the queue pair. ResourceExhausted: the device has no more.
+  // outlives the queue pair. `domain`: a ThreadDomain's, likewise; nullptr: the device's own.
+  // ResourceExhausted: the device has no more.
   static absl::StatusOr<std::unique_ptr<QueuePair>> Create(std::shared_ptr<RdmaDevice> device,
-                                                           ibv_cq* completions, uint32_t depth);
+                                                           ibv_cq* completions, uint32_t depth,
+                                                           ibv_pd* domain = nullptr);
   // Nothing of it is under way afterwards; its completions that nobody polled are gone.
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;

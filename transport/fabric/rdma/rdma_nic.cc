@@ -102,6 +102,7 @@ RdmaNic::RdmaNic(std::shared_ptr<RdmaDevice> device, RdmaNicOptions options)
       options_(std::move(options)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      domain_(options_.one_thread ? ThreadDomain::Create(device_) : nullptr),
       slots_(SlotsFor(options_.max_endpoints) + 1),
       order_(static_cast<uint32_t>(slots_.size()), options_.eviction),
       breakers_(options_.breaker),
@@ -177,7 +178,8 @@ absl::StatusOr<RdmaNic::Connection> RdmaNic::Establish(const std::string& connec
 absl::StatusOr<RdmaNic::QueuePairs> RdmaNic::MakeQueuePairs() const {
   QueuePairs queue_pairs;
   for (uint32_t i = 0; i < options_.queue_pairs; ++i) {
-    auto made = QueuePair::Create(device_, queue_->get(), i == 0 ? options_.send_queue_depth : 1);
+    auto made = QueuePair::Create(device_, queue_->get(), i == 0 ? options_.send_queue_depth : 1,
+                                  domain_ == nullptr ? nullptr : domain_->get());
     if (!made.ok()) return made.status();
     queue_pairs.push_back(*std::move(made));
   }

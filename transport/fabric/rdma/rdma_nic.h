@@ -44,6 +44,7 @@
 #include "transport/fabric/rdma/queue_pair.h"
 #include "transport/fabric/rdma/rdma_device.h"
 #include "transport/fabric/rdma/rdma_handshake.h"
+#include "transport/fabric/rdma/thread_domain.h"
 #include "transport/ring/guarded_fd.h"
 
 namespace railhop {
@@ -63,6 +64,8 @@ struct RdmaNicOptions {
   uint32_t queue_pairs = 2;
   RdmaRetry retry = {};
   PathBreakerOptions breaker = {};
+  // The thread that posts is the one that polls: queue pairs get a ThreadDomain, if there are any.
+  bool one_thread = false;
 };
 
 class RdmaNic : public Nic {
@@ -234,8 +237,9 @@ class RdmaNic : public Nic {
 
   const std::shared_ptr<RdmaDevice> device_;
   const RdmaNicOptions options_;
-  const GuardedFd epoll_;  // over the completion channel and wake_
-  const GuardedFd wake_;   // eventfd: for what no device tells of
+  const GuardedFd epoll_;                       // over the completion channel and wake_
+  const GuardedFd wake_;                        // eventfd: for what no device tells of
+  const std::unique_ptr<ThreadDomain> domain_;  // nullptr: none
   std::unique_ptr<CompletionQueue> queue_;
   std::vector<Slot> slots_;  // [0] belongs to no target: all is refused. They go before queue_.
 
