@@ -128,7 +128,7 @@ absl::StatusOr<MemoryKey> RdmaMemory::RegisterPart(const Range& range, const Gpu
 }
 
 absl::StatusOr<ibv_mr*> RdmaMemory::Pin(const Range& range, const Gpu& gpu) const {
-  const absl::StatusOr<ibv_mr*> by_file =
+  absl::StatusOr<ibv_mr*> by_file =
       gpu == nullptr ? absl::UnimplementedError("") : PinDmaBuf(range, *gpu);
   if (by_file.ok()) return by_file;
   ibv_mr* const plain = PinPlain(range);
