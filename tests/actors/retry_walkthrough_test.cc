@@ -91,7 +91,7 @@ class RetryWalkthroughTest : public RankTest {
 TEST_F(RetryWalkthroughTest, FourSlicesOverTwoNicsOneFailsOnceAndGoesAnotherWay) {
   const Target target = MakeTarget("decode", 256 * kKiB, "elsewhere");
   Build();
-  RankMemory memory(graph_->nics(), &graph_->submissions(), graph_->staging());
+  RankMemory memory(graph_->nics(), &graph_->submissions(), graph_->staging(), nullptr);
   std::vector<std::byte> source = Pattern(256 * kKiB, 3);
   ASSERT_TRUE(memory.Register(source.data(), source.size(), "cpu:0").ok());
   const auto opened = graph_->endpoint().Open("decode");

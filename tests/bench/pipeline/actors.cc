@@ -157,8 +157,8 @@ class ActorSender final : public PipelineSide {
       generator_ = &graph_->system().AddActor<GeneratorActor>(*placed.reactor);
       break;
     }
-    memory_ =
-        std::make_unique<RankMemory>(graph_->nics(), &graph_->submissions(), graph_->staging());
+    memory_ = std::make_unique<RankMemory>(graph_->nics(), &graph_->submissions(),
+                                           graph_->staging(), nullptr);
     if (absl::Status started = graph_->system().Start(); !started.ok()) return started;
     if (absl::Status kept = memory_->Register(source_.data(), kPipelineBytes, "cpu:0"); !kept.ok())
       return kept;

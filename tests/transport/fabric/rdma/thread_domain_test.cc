@@ -30,7 +30,7 @@ class ThreadDomainTest : public testing::Test {
                       -> absl::StatusOr<std::string> { return *target->Answer(json); },
                   .one_thread = one_thread});
     const auto endpoint = nic->Connect(
-        {.name = "there", .kind = "rdma", .buffers = {}, .connection = "there:2@fake0"});
+        {.name = "there", .kind = "rdma", .buffers = {}, .nics = {{"fake0", "there:2@fake0"}}}, 0);
     EXPECT_TRUE(endpoint.ok()) << endpoint.status();
   }
 
