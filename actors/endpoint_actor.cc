@@ -306,7 +306,7 @@ absl::Status EndpointActor::Mend(Target& target, absl::StatusOr<TargetInfo> info
   if (status.ok()) {
     target.retry_at = kNever;
     target.mending = !target.complete;
-    if (!target.complete) Retry(target);
+    if (!target.complete) Retry(target, kSpareRetry);
     return status;
   }
   Warn(target, std::string(status.message()));
@@ -405,15 +405,14 @@ void EndpointActor::Fail(Target& target, TransferError error) {
   relay_.Send(failed);
 }
 
-void EndpointActor::Retry(Target& target) {
+void EndpointActor::Retry(Target& target, std::chrono::milliseconds last) {
   const uint64_t now = reactor().now();
   // An error that follows a mending closely does not start from the beginning.
   if (!target.mending && now - target.routed_at > ToCycles(kLastRetry)) {
     target.backoff = kFirstRetry;
   }
-  const bool spare = target.backoff == kLastRetry && target.AnyConnected();
-  const uint64_t at = now + ToCycles(std::max<std::chrono::nanoseconds>(
-                                spare ? kSpareRetry : target.backoff, target.rest));
+  const std::chrono::nanoseconds wait = target.backoff == kLastRetry ? last : target.backoff;
+  const uint64_t at = now + ToCycles(std::max(wait, target.rest));
   if (target.retry_at <= at) return;
   target.mending = true;
   target.retry_at = at;

@@ -119,7 +119,8 @@ class EndpointActor : public Actor, public Poller {
   void Disconnect(Target& target);
   void Close(PathId path, EndpointId endpoint, const Target& target);
   void Fail(Target& target, TransferError error);
-  void Retry(Target& target);
+  // `last`: how long it waits once the back-off has come to its end.
+  void Retry(Target& target, std::chrono::milliseconds last = kLastRetry);
   static void Warn(const Target& target, const std::string& what);
   static void WarnOfPath(const absl::Status& error);
 
