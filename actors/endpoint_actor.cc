@@ -411,8 +411,9 @@ void EndpointActor::Retry(Target& target, std::chrono::milliseconds last) {
   if (!target.mending && now - target.routed_at > ToCycles(kLastRetry)) {
     target.backoff = kFirstRetry;
   }
-  const std::chrono::nanoseconds wait = target.backoff == kLastRetry ? last : target.backoff;
-  const uint64_t at = now + ToCycles(std::max(wait, target.rest));
+  std::chrono::nanoseconds wait = target.backoff == kLastRetry ? last : target.backoff;
+  if (target.AnyConnected()) wait = std::max(wait, target.rest);
+  const uint64_t at = now + ToCycles(wait);
   if (target.retry_at <= at) return;
   target.mending = true;
   target.retry_at = at;

@@ -93,7 +93,7 @@ class EndpointActor : public Actor, public Poller {
     bool mending = false;                         // not yet mended since the last error
     uint64_t retry_at = kNever;                   // kNever: nothing to mend
     std::chrono::milliseconds backoff = kFirstRetry;
-    std::chrono::nanoseconds rest{0};  // the next try comes no sooner
+    std::chrono::nanoseconds rest{0};  // while it can be reached, the next try comes no sooner
 
     const TargetRoute& route() const { return *routes.back(); }
     bool AnyConnected() const;

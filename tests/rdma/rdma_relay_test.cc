@@ -72,10 +72,13 @@ class RdmaRelayTest : public EngineOnRails {
     std::filesystem::remove_all(folder_);
   }
 
+  // With patience: on a busy machine nothing goes direct for having waited.
   std::string Relaying(const std::vector<std::string>& devices,
                        const std::string& rail_map = "{}") const {
     return Devices(devices) + "registry_root: '" + folder_ +
-           "' pxn { enable: true group_id: 'rdma' preattach: true rail_map: '" + rail_map + "' }\n";
+           "' piece_timeout_ms: 60000 batch_timeout_ms: 120000 pxn { enable: true group_id: 'rdma' "
+           "preattach: true credit_timeout_ms: 60000 heartbeat_timeout_ms: 60000 rail_map: '" +
+           rail_map + "' }\n";
   }
   // The relay first, so that the sender attaches to it at its start.
   void StartBoth(Relay& relay, const std::string& rail, size_t bytes = kBytes) {
