@@ -210,12 +210,7 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, ReadTarget read) {
                              .routes = {.own_rails = rails_,
                                         .rail_map = pxn.rail_map,
                                         .destination_affinity = config_.destination_affinity}});
-  std::vector<Nic*> eventful;
-  std::copy_if(nic_pointers_.begin(), nic_pointers_.end(), std::back_inserter(eventful),
-               [](const Nic* nic) { return nic->event_fd() >= 0; });
-  if (!eventful.empty()) {
-    system_.AddActor<NicKeeper>(on(ActorKind::kEndpoint), "nics", std::move(eventful));
-  }
+  AddNicKeeper(on(ActorKind::kEndpoint));
   watchdog_ =
       &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog", kDeadlineSlots);
   const bool on_one = std::all_of(layout.reactor_of.begin(),
@@ -226,6 +221,14 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, ReadTarget read) {
   // against it, by direct edges.
   system_.SetRunOrder({submit_, copy_, relay_post_, cq_poll_});
   if (config_.trace_pieces && member_ != nullptr) EnableTracing();
+}
+
+void ActorGraph::AddNicKeeper(Reactor& reactor) {
+  std::vector<Nic*> eventful;
+  std::copy_if(nic_pointers_.begin(), nic_pointers_.end(), std::back_inserter(eventful),
+               [](const Nic* nic) { return nic->event_fd() >= 0; });
+  if (eventful.empty()) return;
+  system_.AddActor<NicKeeper>(reactor, "nics", std::move(eventful));
 }
 
 void ActorGraph::EnableTracing() {

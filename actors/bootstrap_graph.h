@@ -67,6 +67,7 @@ class ActorGraph {
   absl::Status MakeNics(std::vector<std::unique_ptr<Nic>> ready);
   void JoinGroup();
   void AddActors(const ResolvedLayout& layout, ReadTarget read);
+  void AddNicKeeper(Reactor& reactor);
   void EnableTracing();
   void ConnectDataActors();
   void ConnectControlActors();
