@@ -14,7 +14,7 @@
 
 #include "fmt/format.h"
 #include "tests/bench/harness.h"
-#include "tests/bench/tcp/side.h"
+#include "tests/bench/sides/side.h"
 
 namespace railhop {
 namespace {
@@ -44,7 +44,7 @@ class TcpBench {
 
   // False: it was said what is missing.
   bool Start() {
-    const std::string script = RAILHOP_SOURCE_DIR "/tests/bench/tcp/side.py";
+    const std::string script = RAILHOP_SOURCE_DIR "/tests/bench/sides/side.py";
     const std::string peers = RAILHOP_SOURCE_DIR "/build/peers/bin/python3";
     return Add("railhop",
                {"/usr/bin/python3", script, "railhop", {"PYTHONPATH=" RAILHOP_PYTHON}}) &&

@@ -1,24 +1,33 @@
-"""One process of the TCP benchmark: an engine, or a plain blocking socket.
+"""One process of a benchmark: an engine, or a plain blocking socket.
 
 Usage: side.py KIND            railhop | mooncake | stream
 
-Says "NAME ADDRESS" once it is up. Then, for each line
+SIDE_PROTOCOL and SIDE_DEVICES of the environment are initialize's last two arguments (without: TCP),
+SIDE_MIB is the size of the memory. Says "NAME ADDRESS" once it is up, then answers each line:
   write|read NAME ADDRESS COUNT LENGTH THREADS MILLISECONDS
-it moves batches of COUNT x LENGTH bytes to or from that peer for so long, from THREADS threads, and
-answers "GB_PER_S P50_US P99_US CPU_SECONDS_PER_GB"; for
-  tiny NAME ADDRESS ENTRIES
-it writes ENTRIES x 64 bytes in one batch and answers with the bytes of memory that each took.
+    moves batches of COUNT x LENGTH bytes to or from that peer for so long, from THREADS threads:
+    "GB_PER_S P50_US P99_US CPU_SECONDS_PER_GB GB", GB being all that was moved
+  tiny NAME ADDRESS ENTRIES    writes ENTRIES x 64 bytes in one batch: the bytes of memory that each took
+  first NAME ADDRESS LENGTH    one write: the seconds that it took
+  put NAME ADDRESS             writes all its memory there: 0
+  fill SEED, check SEED        fills its memory with what that seed makes: 0; whether that is there: 1 or 0
+or with "failed WHAT".
 """
 
 import ctypes
 import os
+import random
 import resource
 import socket
 import sys
 import threading
 import time
 
-BYTES = 64 << 20
+BYTES = int(os.environ.get("SIDE_MIB", "64")) << 20
+
+
+class Failed(Exception):
+    """A batch did."""
 
 
 def memory():
@@ -34,6 +43,10 @@ def cpu_seconds():
     return used.ru_utime + used.ru_stime
 
 
+def pattern(seed):
+    return random.Random(seed).randbytes(1 << 20) * (BYTES >> 20)
+
+
 def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -43,7 +56,8 @@ class Engine:
         module = __import__(kind + ".engine", fromlist=["engine"])
         self.engine = module.TransferEngine()
         self.buffer, self.address = memory()
-        if self.engine.initialize("127.0.0.1", "P2PHANDSHAKE", "tcp", "") != 0:
+        where = (os.environ.get("SIDE_PROTOCOL", "tcp"), os.environ.get("SIDE_DEVICES", ""))
+        if self.engine.initialize("127.0.0.1", "P2PHANDSHAKE", *where) != 0:
             sys.exit(f"{kind}: the engine cannot be initialized")
         if self.engine.register_memory(self.address, BYTES) != 0:
             sys.exit(f"{kind}: memory cannot be registered")
@@ -60,8 +74,25 @@ class Engine:
 
         def move():
             if call(name, here, there, lengths) != 0:
-                sys.exit(f"a batch of {count} x {length} bytes failed")
+                raise Failed(f"a batch of {count} x {length} bytes")
         return move
+
+    def fill(self, seed):
+        self.buffer[:] = pattern(seed)
+        return 0
+
+    def check(self, seed):
+        return int(self.buffer == pattern(seed))
+
+    def put(self, name, address):
+        self.mover("write", name, address, 1, BYTES, 0)()
+        return 0
+
+    def first(self, name, address, length):
+        move = self.mover("write", name, address, 1, length, 0)
+        began = time.perf_counter()
+        move()
+        return time.perf_counter() - began
 
     def tiny(self, name, address, entries):
         here = [self.address + 64 * i % BYTES for i in range(entries)]
@@ -69,7 +100,7 @@ class Engine:
         lengths = [64] * entries
         before = peak_bytes()
         if self.engine.batch_transfer_sync_write(name, here, there, lengths) != 0:
-            sys.exit(f"a batch of {entries} x 64 bytes failed")
+            raise Failed(f"a batch of {entries} x 64 bytes")
         return (peak_bytes() - before) / entries
 
 
@@ -112,17 +143,27 @@ class Stream:
         return move
 
 
+CONNECTED = set()  # peers, and from how many threads
+
+
 def run(side, opcode, name, address, count, length, threads, milliseconds):
     latencies = [[] for _ in range(threads)]
     moves = [side.mover(opcode, name, address, count, length, t) for t in range(threads)]
-    for move in moves:
-        move()  # connections are made by the first one
+    warm_up = moves if (name, threads) not in CONNECTED else []
+    CONNECTED.add((name, threads))
+    for move in warm_up:
+        move()
     until = time.perf_counter() + milliseconds / 1e3
+    failures = []
 
     def work(thread):
         now = time.perf_counter()
         while True:  # once at least
-            moves[thread]()
+            try:
+                moves[thread]()
+            except Failed as failure:
+                failures.append(failure)
+                return
             after = time.perf_counter()
             latencies[thread].append(after - now)
             now = after
@@ -136,12 +177,23 @@ def run(side, opcode, name, address, count, length, threads, milliseconds):
     work(0)
     for worker in workers:
         worker.join()
+    if failures:
+        raise failures[0]
     seconds = time.perf_counter() - began
     cpu = cpu_seconds() - cpu
     all_of_them = sorted(latency for each in latencies for latency in each)
-    gigabytes = len(all_of_them) * count * length / 1e9
+    batch = count * length / 1e9
+    gigabytes = len(all_of_them) * batch
     return (gigabytes / seconds, all_of_them[len(all_of_them) // 2] * 1e6,
-            all_of_them[len(all_of_them) * 99 // 100] * 1e6, cpu / gigabytes)
+            all_of_them[len(all_of_them) * 99 // 100] * 1e6, cpu / gigabytes,
+            gigabytes + len(warm_up) * batch)
+
+
+def answer_to(side, order, name, *words):
+    numbers = [int(word) for word in words]
+    if order in ("write", "read"):
+        return run(side, order, name, *numbers)
+    return [getattr(side, order)(name, *numbers)]
 
 
 def main():
@@ -150,13 +202,11 @@ def main():
     side = Stream() if sys.argv[1] == "stream" else Engine(sys.argv[1])
     print(side.name, side.address, file=answers, flush=True)
     for line in sys.stdin:
-        order, name, *numbers = line.split()
-        numbers = [int(number) for number in numbers]
-        if order == "tiny":
-            result = [side.tiny(name, *numbers)]
-        else:
-            result = run(side, order, name, *numbers)
-        print(*(f"{number:.6g}" for number in result), file=answers, flush=True)
+        try:
+            answer = " ".join(f"{number:.6g}" for number in answer_to(side, *line.split()))
+        except Failed as failure:
+            answer = f"failed {failure}"
+        print(answer, file=answers, flush=True)
     os._exit(0)  # some engines wait at exit for longer than a benchmark likes
 
 

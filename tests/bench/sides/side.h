@@ -1,4 +1,4 @@
-// A process of the TCP benchmark: runs side.py and speaks with it over pipes.
+// A process of a benchmark: runs a script (side.py, perftest.py) and speaks with it over pipes.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +29,9 @@ class Side {
 
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
-  // The numbers that it answers an order with. Unavailable: it has ended; its words are on stderr.
+  pid_t pid() const { return pid_; }
+  // The numbers that it answers an order with. Aborted: what it was to do has failed. Unavailable:
+  // it has ended; its words are on stderr.
   absl::StatusOr<std::vector<double>> Ask(const std::string& order);
 
  private:

@@ -1,4 +1,4 @@
-#include "tests/bench/tcp/side.h"
+#include "tests/bench/sides/side.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -75,6 +75,7 @@ absl::StatusOr<std::vector<double>> Side::Ask(const std::string& order) {
   fflush(orders_);
   const absl::StatusOr<std::string> line = ReadLine();
   if (!line.ok()) return line.status();
+  if (line->starts_with("failed")) return absl::AbortedError(*line);
   std::istringstream numbers(*line);
   std::vector<double> values;
   for (double value; numbers >> value;) values.push_back(value);
