@@ -160,6 +160,10 @@ Bench Bench::FromArguments(int argc, char** argv, const std::string& about,
 Bench::Bench(BenchOptions options, CorePair cores, std::ostream& out)
     : options_(std::move(options)), cores_(std::move(cores)), out_(&out) {}
 
+bool Bench::Wants(const std::string& name) const {
+  return name.find(options_.only) != std::string::npos || options_.only.starts_with(name);
+}
+
 void Bench::Run(const Figure& figure) {
   if (figure.name.find(options_.only) == std::string::npos) return;
   const bool progress = isatty(STDERR_FILENO) == 1;

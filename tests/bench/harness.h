@@ -99,6 +99,8 @@ class Bench {
   const BenchOptions& options() const { return options_; }
   const CorePair& cores() const { return cores_; }
 
+  // Whether figures of that name, or whose names begin so, may be among the wanted ones.
+  bool Wants(const std::string& name) const;
   void Run(const Figure& figure);
   // The table's end; the exit code for main.
   int Finish();

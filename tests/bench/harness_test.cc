@@ -143,6 +143,17 @@ TEST_F(BenchTest, OnlyMatchingFiguresRun) {
   EXPECT_EQ(code_, 2);
 }
 
+TEST_F(BenchTest, WhatIsWantedIsKnownBeforeItIsSetUp) {
+  const auto wants = [](const std::string& only, const std::string& name) {
+    std::ostringstream out;
+    return Bench({.only = only}, {}, out).Wants(name);
+  };
+  EXPECT_TRUE(wants("", "x.relay"));
+  EXPECT_TRUE(wants("relay", "x.relay"));
+  EXPECT_TRUE(wants("x.relay_2m", "x.relay"));
+  EXPECT_FALSE(wants("x.direct", "x.relay"));
+}
+
 TEST_F(BenchTest, SavesLinesBesideTheTable) {
   const std::string path = testing::TempDir() + "/harness_test_results." + std::to_string(getpid());
   std::filesystem::remove(path);

@@ -1,0 +1,284 @@
+// the Transfer Engine over RDMA: beside ib_write_bw and Mooncake's own engine, direct and relayed
+//
+// For the rails of tools/rdma-vm, which ./dev bench rdma boots: real verbs, an emulated processor.
+// So only ratios say anything, and where the rails are shaped they, not the processor, are the
+// limit. Each subject is two processes, or three: engines in the Python module, or ib_write_bw. The
+// bytes of each engine are checked once before it is measured. CPU time is that of these processes,
+// user and system; since threads and interrupts of the kernel work for a software device as well,
+// the time that the whole machine was busy stands beside it.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "tests/bench/harness.h"
+#include "tests/bench/rdma/rails.h"
+#include "tests/bench/rdma/stuck.h"
+#include "tests/bench/rdma/subject.h"
+#include "tests/bench/shared_folder.h"
+
+namespace railhop {
+namespace {
+
+constexpr uint64_t kKiB = 1024;
+constexpr uint64_t kMiB = 1024 * kKiB;
+constexpr uint64_t kKvLayer = 2'359'296;  // bytes of a request of the batch "1k1k/kv"
+constexpr uint64_t kKvScale = 16;         // KV batches are divided by it: a second and more each
+constexpr uint64_t kSideMib = 16;         // memory of each engine
+constexpr uint64_t kPacketBytes = 4096;
+constexpr int kRails = 4;
+constexpr int kShapedMbit = 50;  // about half of what the emulated processor carries
+constexpr char kPython[] = "/usr/bin/python3";
+constexpr char kMooncakePython[] = RAILHOP_SOURCE_DIR "/build/peers/bin/python3";
+constexpr char kIbWriteBw[] = "/usr/bin/ib_write_bw";
+
+SideProgram Engine(const std::string& python, const char* kind,
+                   std::vector<std::string> environment) {
+  environment.emplace_back("SIDE_PROTOCOL=rdma");
+  environment.push_back(fmt::format("SIDE_MIB={}", kSideMib));
+  return {python, RAILHOP_SOURCE_DIR "/tests/bench/sides/side.py", kind, std::move(environment)};
+}
+SideProgram Railhop(const std::string& device) {
+  return Engine(kPython, "railhop", {"PYTHONPATH=" RAILHOP_PYTHON, "MC_TE_FILTERS=" + device});
+}
+SideProgram Mooncake(const std::string& device) {
+  return Engine(kMooncakePython, "mooncake",
+                {"SIDE_DEVICES=" + device, "MC_LOG_LEVEL=ERROR", "GLOG_minloglevel=2"});
+}
+SideProgram Perftest() {
+  return {kPython,
+          RAILHOP_SOURCE_DIR "/tests/bench/sides/perftest.py",
+          "ib_write_bw",
+          {"PERFTEST_DEVICES=rxe0,rxe1"}};
+}
+// A rank of a group whose ranks relay for each other: rxe1 and rxe3 are of one rail.
+SideProgram Ranked(const std::string& device, const std::string& folder) {
+  const std::string path = folder + "/" + device + ".textproto";
+  std::ofstream(path) << fmt::format(
+      "nics {{ name: '{0}' rdma {{}} }}\nregistry_root: '{1}'\nranks_on_host: 2\n"
+      "pxn {{ enable: true group_id: 'bench' preattach: true\n"
+      "  rail_map: '{{\"rxe0\": \"a\", \"rxe1\": \"b\", \"rxe3\": \"b\"}}' }}\n",
+      device, folder);
+  SideProgram program = Railhop(device);
+  program.environment.push_back("RAILHOP_CONFIG=" + path);
+  return program;
+}
+
+// 64 KiB, 512 KiB, a layer of a KV cache and 8 MiB, from 1 and 4 threads.
+std::vector<RdmaLoad> Sweep() {
+  std::vector<RdmaLoad> loads;
+  for (const int threads : {1, 4}) {
+    for (const auto& [length, count] : {std::pair{64 * kKiB, 16}, std::pair{512 * kKiB, 4},
+                                        std::pair{kKvLayer, 1}, std::pair{8 * kMiB, 1}}) {
+      loads.push_back({length, count, threads});
+    }
+  }
+  return loads;
+}
+
+// The batches of KV caches, scaled, by name.
+std::vector<std::pair<std::string, RdmaLoad>> KvLoads() {
+  std::ifstream file(RAILHOP_SOURCE_DIR "/tests/data/kv_batches.json");
+  std::vector<std::pair<std::string, RdmaLoad>> loads;
+  for (const nlohmann::json& batch : nlohmann::json::parse(file)["batches"]) {
+    const std::string name = batch["name"];
+    const size_t slash = name.find("/kv");
+    if (slash == std::string::npos) continue;
+    const uint64_t length = batch["lengths"][0];  // of all of them
+    loads.emplace_back("kv_" + name.substr(0, slash),
+                       RdmaLoad{.length = length / kKvScale, .count = batch["count"]});
+  }
+  return loads;
+}
+
+class RdmaBench {
+ public:
+  explicit RdmaBench(Bench* bench)
+      : bench_(*bench),
+        railhop_("railhop", {.initiator = Railhop("rxe0"), .target = Railhop("rxe1")}),
+        mooncake_("mooncake", {.initiator = Mooncake("rxe0"), .target = Mooncake("rxe1")}),
+        perftest_("ib_write_bw", {.initiator = Perftest()}),
+        direct_("direct", {.initiator = Railhop("rxe0"), .target = Railhop("rxe3")}),
+        relayed_("relayed", {.initiator = Ranked("rxe0", folder_.path()),
+                             .target = Railhop("rxe3"),
+                             .relay = Ranked("rxe1", folder_.path())}) {}
+
+  // False: some figures were skipped.
+  bool RunAll() {
+    if (Has(kIbWriteBw, "rdma.direct_64k and rdma.sweep")) VersusPerftest();
+    if (Has(kMooncakePython, "rdma.vs_mooncake, rdma.cpu_vs_mooncake and rdma.first_write")) {
+      VersusMooncake();
+      Cpu();
+      using enum RdmaSubject::Initiator;
+      FirstWrite("rdma.first_write", kNew, "a new initiator", ">= 5");
+      FirstWrite("rdma.first_write_in_use", kInUse, "an initiator in use", "");
+    }
+    Relayed();
+    Stuck();
+    return !skipped_;
+  }
+
+ private:
+  void Skip(const std::string& figures, const std::string& why) {
+    std::cerr << "rdma: skipped: " << figures << ": " << why << "\n";
+    skipped_ = true;
+  }
+  bool Has(const std::string& program, const std::string& figures) {
+    if (std::filesystem::exists(program)) return true;
+    Skip(figures, "there is no " + program + " here; ./dev bench rdma installs it if it can");
+    return false;
+  }
+
+  // `shaped`: rails that are slower than the processor.
+  Sample Measure(RdmaSubject& subject, const RdmaLoad& load, const std::vector<int>& shaped) {
+    subject.Start();
+    const ShapedRails rails(shaped, kShapedMbit);
+    if (!rails.status().ok()) GiveUp(subject.name(), rails.status());
+    return subject.Rate(load, bench_.options().sample);
+  }
+  static std::string Describe(const RdmaSubject& subject, const RdmaLoad& load, bool shaped) {
+    return fmt::format("{}, writes {}{}", subject.name(), LoadName(load),
+                       shaped ? fmt::format(", rails of {} Mbit/s", kShapedMbit) : "");
+  }
+
+  void Rate(const std::string& figure, RdmaSubject& subject, RdmaSubject& reference,
+            const RdmaLoad& load, const std::string& goal, const std::vector<int>& shaped = {}) {
+    bench_.Run({.name = figure,
+                .unit = "MB/s",
+                .subject_is = Describe(subject, load, !shaped.empty()),
+                .reference_is = reference.name(),
+                .goal = goal,
+                .includes = {"submission", "work requests", "completion"},
+                .beside = {"cpu_s_per_gb", "machine_busy_s_per_gb"},
+                .subject = [&] { return Measure(subject, load, shaped); },
+                .reference = [&] { return Measure(reference, load, shaped); }});
+  }
+
+  void VersusPerftest() {
+    const RdmaLoad many{.length = 64 * kKiB, .count = 128};
+    Rate("rdma.direct_64k", railhop_, perftest_, many, ">= 0.95", {0});
+    Rate("rdma.direct_64k_unshaped", railhop_, perftest_, many, "");
+    for (const RdmaLoad& load : Sweep()) {
+      Rate("rdma.sweep." + LoadName(load), railhop_, perftest_, load, "");
+    }
+  }
+
+  void VersusMooncake() {
+    for (const RdmaLoad& load :
+         {RdmaLoad{64 * kKiB, 16}, RdmaLoad{64 * kKiB, 64}, RdmaLoad{kMiB, 8}}) {
+      Rate("rdma.vs_mooncake." + LoadName(load), railhop_, mooncake_, load, ">= 1.25");
+    }
+    for (const auto& [name, load] : KvLoads()) {
+      Rate("rdma.vs_mooncake." + name, railhop_, mooncake_, load, "");
+    }
+  }
+
+  void Cpu() {
+    const RdmaLoad load{.length = 64 * kKiB, .count = 16};
+    const auto sample = [&](RdmaSubject& each) {
+      const Sample rate = Measure(each, load, {0});
+      return Sample(rate.beside[0], {rate.beside[1], rate.value});
+    };
+    bench_.Run({.name = "rdma.cpu_vs_mooncake",
+                .unit = "CPU s/GB",
+                .subject_is = Describe(railhop_, load, true) + ": user and system time",
+                .reference_is = "mooncake",
+                .goal = "<= 0.8",
+                .includes = {"submission", "work requests", "completion", "both processes"},
+                .beside = {"machine_busy_s_per_gb", "mb_per_s"},
+                .subject = [&] { return sample(railhop_); },
+                .reference = [&] { return sample(mooncake_); }});
+  }
+
+  void FirstWrite(const std::string& figure, RdmaSubject::Initiator initiator,
+                  const std::string& by, const std::string& goal) {
+    const auto sample = [initiator](RdmaSubject& each) {
+      return Sample(each.FirstWrite(64 * kKiB, initiator));
+    };
+    bench_.Run({.name = figure,
+                .unit = "ms",
+                .subject_is = "mooncake, the first write (64 KiB) to a new target, by " + by,
+                .reference_is = "railhop",
+                .goal = goal,
+                .includes = {"metadata", "connection", "submission", "work requests", "completion"},
+                .subject = [&] { return sample(mooncake_); },
+                .reference = [&] { return sample(railhop_); }});
+  }
+
+  // Whether the relay's NIC sends what it should. The first writes may come before it is attached.
+  bool Relays() {
+    relayed_.Start();
+    for (int i = 0; i < 5; ++i) {
+      const uint64_t before = PacketsSent(1);
+      relayed_.CheckBytes();
+      if ((PacketsSent(1) - before) * kPacketBytes >= kSideMib * kMiB * 9 / 10) return true;
+    }
+    return false;
+  }
+
+  void Relayed() {
+    if (!bench_.Wants("rdma.relay")) return;
+    if (!Relays()) return Skip("rdma.relay", "the relay sent nothing: all went direct");
+    const std::vector<int> shaped = {0, 1};
+    Rate("rdma.relay_2m", relayed_, direct_, {kKvLayer, 4}, ">= 0.95", shaped);
+    for (const RdmaLoad& load : Sweep()) {
+      Rate("rdma.relay." + LoadName(load), relayed_, direct_, load, "", shaped);
+    }
+    for (const auto& [name, load] : KvLoads()) {
+      Rate("rdma.relay." + name, relayed_, direct_, load, "", shaped);
+    }
+  }
+
+  static Sample CountStuck() {
+    StuckSlices all;
+    for (const RdmaFault fault : kRdmaFaults) {
+      const auto found = TryRdmaFault(fault, Railhop("rxe1"));
+      if (!found.ok()) GiveUp(std::string(RdmaFaultName(fault)), found.status());
+      all.slices += found->slices;
+      all.at_deadline += found->at_deadline;
+      all.after_end += found->after_end;
+    }
+    return {static_cast<double>(all.at_deadline + all.after_end),
+            {static_cast<double>(all.slices), static_cast<double>(all.at_deadline)}};
+  }
+
+  void Stuck() {
+    bench_.Run(
+        {.name = "rdma.stuck",
+         .unit = "slices",
+         .subject_is = "railhop, target killed, stopped, cables pulled, link down",
+         .goal = "<= 0",
+         .includes = {"neither ended nor TIMEOUT at their deadline", "open 5 s after the fault"},
+         .beside = {"slices", "at_deadline"},
+         .subject = [] { return CountStuck(); }});
+  }
+
+  Bench& bench_;
+  bool skipped_ = false;
+  const SharedFolder folder_{"rdma-bench"};
+  RdmaSubject railhop_, mooncake_, perftest_, direct_, relayed_;
+};
+
+}  // namespace
+}  // namespace railhop
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  auto bench = railhop::Bench::FromArguments(
+      argc, argv, "The Transfer Engine over RDMA, beside ib_write_bw and Mooncake's.",
+      {.pairs = 5, .sample = std::chrono::milliseconds(1500)});
+  if (!railhop::HasRails(railhop::kRails)) {
+    std::cerr << "rdma: there are no software RDMA devices here; ./dev bench rdma boots a machine "
+                 "that has some\n";
+    return railhop::kExitCannotMeasure;
+  }
+  railhop::RdmaBench rdma(&bench);
+  const bool complete = rdma.RunAll();
+  const int code = bench.Finish();
+  return code == 0 || complete ? code : railhop::kExitCannotMeasure;
+}
