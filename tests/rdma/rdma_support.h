@@ -24,8 +24,13 @@ namespace railhop {
 // Gives up on a silent peer after some 30 ms instead of half a second.
 inline constexpr RdmaRetry kQuickRetry{.timeout = 8, .count = 2};
 
+// The kernel may take its time to see that a cable is in again.
 inline std::shared_ptr<RdmaDevice> OpenRail(int rail) {
-  auto device = RdmaDevice::Open({.name = "rxe" + std::to_string(rail)});
+  absl::StatusOr<std::shared_ptr<RdmaDevice>> device;
+  EXPECT_TRUE(WaitUntil([&] {
+    device = RdmaDevice::Open({.name = "rxe" + std::to_string(rail)});
+    return !absl::IsUnavailable(device.status());
+  }));
   EXPECT_TRUE(device.ok()) << device.status();
   return device.ok() ? *std::move(device) : nullptr;
 }
