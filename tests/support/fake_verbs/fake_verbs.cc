@@ -285,6 +285,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   attributes->max_mr_size = fake.max_mr_size;
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
   attributes->max_cqe = 1 << 20;
+  attributes->max_qp = 1 << 16;
   return 0;
 }
 int ibv_query_port(ibv_context*, uint8_t, _compat_ibv_port_attr* result) {
