@@ -66,6 +66,8 @@ class EndpointActor : public Actor, public Poller {
   uint64_t NextPoll(uint64_t now) override;
 
  private:
+  friend class EndpointActorPeer;  // of the tests: looks who waits
+
   struct OpenRequest {
     std::string target;
     bool answered = false;                // under mutex_
