@@ -251,7 +251,7 @@ TEST_F(RdmaStoreTest, APathThatFailsAgainAndAgainIsLeftAlone) {
   EXPECT_EQ(asked, 3);
   const absl::Status refused = nic_->Connect(Info(), 0).status();
   EXPECT_EQ(asked, 3);
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("rxe0 (GID index 1)"), HasSubstr("there:2@rxe1"),
                     HasSubstr("failed 3 times in a row"), HasSubstr("tried again in"),

@@ -11,7 +11,7 @@ absl::Status PathBreakers::Admit(const std::string& remote, Time now) {
   if (found == paths_.end() || found->second.failures < options_.failures) return absl::OkStatus();
   Path& path = found->second;
   const auto refuse = [&path](const std::string& when) {
-    return absl::UnavailableError(
+    return absl::FailedPreconditionError(
         fmt::format("it failed {} times in a row and is left alone, {}; the last time: {}",
                     path.failures, when, path.reason));
   };

@@ -33,8 +33,9 @@ class PathBreakers {
 
   explicit PathBreakers(const PathBreakerOptions& options) : options_(options) {}
 
-  // Whether to connect now; if so, Failed, Connected or Withdraw has to follow. Unavailable: the
-  // path is left alone; the text says why, and until when.
+  // Whether to connect now; if so, Failed, Connected or Withdraw has to follow.
+  // FailedPrecondition: the path is left alone; the text says why, and until when. (Unavailable
+  // would be a target that is gone, by any path.)
   absl::Status Admit(const std::string& remote, Time now);
   void Failed(const std::string& remote, Time now, const std::string& reason);
   void Connected(const std::string& remote, Time now);

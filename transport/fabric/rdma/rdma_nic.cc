@@ -57,7 +57,6 @@ FabricStatus ToFabricStatus(int status) {
     case IBV_WC_LOC_ACCESS_ERR:
       return FabricStatus::kLocalProtection;
     case IBV_WC_REM_ACCESS_ERR:
-    case IBV_WC_REM_INV_REQ_ERR:
       return FabricStatus::kRemoteAccess;
     case IBV_WC_WR_FLUSH_ERR:
       return FabricStatus::kFlushed;

@@ -92,8 +92,8 @@ class RdmaNic : public Nic {
   absl::StatusOr<MemoryKey> Register(void* address, size_t length) override;
   absl::StatusOr<std::vector<MemoryPart>> RegisterParts(void* address, size_t length) override;
   absl::Status Deregister(const MemoryKey& key) override;
-  // Unavailable: the path has failed again and again, and is left alone for a while.
-  // FailedPrecondition: this NIC cannot be used just now. The text has both NICs and the reason.
+  // FailedPrecondition: the path has failed again and again, and is left alone for a while, or this
+  // NIC cannot be used just now. The text has both NICs and the reason.
   absl::StatusOr<EndpointId> Connect(const TargetInfo& target, size_t remote_nic) override;
   void Approach(const TargetInfo& target, size_t remote_nic) override;
   // "rxe0 (GID index 1) -> 10.0.0.7:15001@rxe1", and how its first request that failed did, in the

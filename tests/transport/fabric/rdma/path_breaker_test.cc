@@ -50,7 +50,7 @@ TEST_F(PathBreakersTest, ManyInARowOpenItAndTheTextSaysAll) {
   Fail(3);
   Pass(100);
   const absl::Status refused = Admit();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("failed 3 times in a row"), HasSubstr("tried again in 400 ms"),
                     HasSubstr("no way to GID")));
