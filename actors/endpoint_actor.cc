@@ -328,7 +328,8 @@ absl::Status EndpointActor::Connect(Target& target, TargetInfo info) {
   const std::vector<EndpointId> before = target.Endpoints();
   // What is connected stays, unless the target has another NIC there now.
   std::vector<EndpointId> endpoints = before;
-  for (PathId path = 0; path < endpoints.size(); ++path) {
+  const auto paths = static_cast<PathId>(endpoints.size());
+  for (PathId path = 0; path < paths; ++path) {
     const uint32_t remote = RemoteNicOf(path);
     const bool same =
         endpoints[path] == 0 || (info.kind == target.info.kind && remote < info.nics.size() &&
@@ -359,7 +360,8 @@ absl::Status EndpointActor::Connect(Target& target, TargetInfo info) {
 
 void EndpointActor::Publish(Target& target, std::unique_ptr<const TargetRoute> route) {
   const uint64_t now = reactor().now();
-  for (PathId path = 0; path < route->endpoints.size(); ++path) {
+  const auto paths = static_cast<PathId>(route->endpoints.size());
+  for (PathId path = 0; path < paths; ++path) {
     if (target.connected[path] && route->endpoints[path] != target.route().endpoints[path]) {
       retired_.push_back({.path = path,
                           .endpoint = target.route().endpoints[path],
@@ -382,7 +384,8 @@ void EndpointActor::Publish(Target& target, std::unique_ptr<const TargetRoute> r
 }
 
 void EndpointActor::Disconnect(Target& target) {
-  for (PathId path = 0; path < target.connected.size(); ++path) {
+  const auto paths = static_cast<PathId>(target.connected.size());
+  for (PathId path = 0; path < paths; ++path) {
     if (target.connected[path]) Close(path, target.route().endpoints[path], target);
     target.connected[path] = false;
   }

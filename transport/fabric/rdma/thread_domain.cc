@@ -5,7 +5,7 @@
 namespace railhop {
 
 // The calls about threads' domains are inline functions of the header, which ask the driver.
-std::unique_ptr<ThreadDomain> ThreadDomain::Create(std::shared_ptr<RdmaDevice> device) {
+std::unique_ptr<ThreadDomain> ThreadDomain::Create(const std::shared_ptr<RdmaDevice>& device) {
   ibv_td_init_attr none{};
   ibv_td* const thread = ibv_alloc_td(device->context(), &none);
   if (thread == nullptr) return nullptr;

@@ -18,7 +18,7 @@ namespace railhop {
 class ThreadDomain {
  public:
   // nullptr: the device or its driver has none, or no more; the device's own domain does as well.
-  static std::unique_ptr<ThreadDomain> Create(std::shared_ptr<RdmaDevice> device);
+  static std::unique_ptr<ThreadDomain> Create(const std::shared_ptr<RdmaDevice>& device);
   ~ThreadDomain();
   ThreadDomain(const ThreadDomain&) = delete;
   ThreadDomain& operator=(const ThreadDomain&) = delete;
