@@ -26,6 +26,7 @@ namespace railhop {
 namespace {
 
 constexpr std::chrono::seconds kDestructorDrain{5};
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);  // of a batch
 
 bool Fail(const absl::Status& status, std::string* error) {
   if (!status.ok()) *error = std::string(status.message());
@@ -232,8 +233,10 @@ class RankImpl final : public Rank {
     for (const TransferRequest& request : requests)
       bytes += std::min(request.length, uint64_t{1} << 50);
     // 1 ns for each byte on top: what a NIC of 1 GB/s needs.
-    const auto allowed = options.timeout.count() != 0
-                             ? std::chrono::nanoseconds(options.timeout)
+    // Longer than a year is for ever, and in nanoseconds not more than the clock can add.
+    const auto timeout = std::min<std::chrono::milliseconds>(options.timeout, kLongestTimeout);
+    const auto allowed = timeout.count() != 0
+                             ? std::chrono::nanoseconds(timeout)
                              : std::chrono::milliseconds(graph_->config().batch_timeout_ms) +
                                    std::chrono::nanoseconds(bytes);
     batch.submitted = ReadCycles();

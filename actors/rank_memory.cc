@@ -1,13 +1,45 @@
 #include "actors/rank_memory.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <thread>
 #include <utility>
 
+#include "transport/cuda/memory.h"
 #include "transport/fabric/memory_parts.h"
 
 namespace railhop {
+
+namespace {
+
+// Whether every page of host memory is mapped: the processor would end the process at one that is
+// not, in the middle of a transfer.
+bool IsMapped(std::byte* address, size_t length) {
+  constexpr size_t kPagesInTurn = 4096;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(address) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(address) + length;
+  std::array<unsigned char, kPagesInTurn> resident;
+  for (uintptr_t at = first; at < end; at += kPagesInTurn * page) {
+    const size_t bytes = std::min<size_t>(kPagesInTurn * page, end - at);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    if (mincore(reinterpret_cast<void*>(at), bytes, resident.data()) != 0) return false;
+  }
+  return true;
+}
+
+bool IsOfGpu(std::byte* address, size_t length) {
+  const CudaDriver* const driver = CudaDriver::GetIfLoaded();
+  if (driver == nullptr) return false;
+  const auto gpu = FindGpuOf(*driver, address, length);
+  return !gpu.ok() || gpu->has_value();
+}
+
+}  // namespace
 
 absl::Status RankMemory::Register(std::byte* address, size_t length, std::string_view location) {
   if (address == nullptr || length == 0 ||
@@ -15,6 +47,11 @@ absl::Status RankMemory::Register(std::byte* address, size_t length, std::string
     return absl::InvalidArgumentError(
         fmt::format("memory at {} of {} bytes cannot be registered: give an address and a length "
                     "of at least 1 byte that stay within the address space",
+                    static_cast<void*>(address), length));
+  }
+  if (!IsMapped(address, length) && !location.starts_with("cuda") && !IsOfGpu(address, length)) {
+    return absl::InvalidArgumentError(
+        fmt::format("memory at {} of {} bytes cannot be registered: not all of it is mapped",
                     static_cast<void*>(address), length));
   }
   const absl::StatusOr<bool> staging = staging_->CanStage(address, length, location);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <filesystem>
@@ -109,6 +110,37 @@ TEST_F(RankTest, RefusesMemoryThatItCannotKeepApart) {
   EXPECT_TRUE(rank->UnregisterMemory(memory.data(), &error)) << error;
   EXPECT_FALSE(rank->UnregisterMemory(memory.data(), &error));
   Register(*rank, memory);
+}
+
+TEST_F(RankTest, RefusesMemoryOfWhichNotAllIsMapped) {
+  auto rank = Make(Config(0, kFast));
+  constexpr size_t kPage = 4096, kPages = 5000;
+  auto* const memory = static_cast<std::byte*>(
+      mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  ASSERT_EQ(munmap(memory + (kPages - 1) * kPage, kPage), 0);
+  std::string error;
+  EXPECT_FALSE(rank->RegisterMemory(memory, kPages * kPage, "cpu:0", &error));
+  EXPECT_THAT(error, HasSubstr("not all of it is mapped"));
+  EXPECT_TRUE(rank->RegisterMemory(memory + 1, (kPages - 1) * kPage - 1, "cpu:0", &error)) << error;
+  EXPECT_TRUE(rank->UnregisterMemory(memory + 1, &error)) << error;
+  munmap(memory, (kPages - 1) * kPage);
+}
+
+TEST_F(RankTest, ALongTimeoutIsALongTime) {
+  const Target target = MakeTarget("decode", 1 << 20, "sim9");
+  auto rank = Make(Config(0, kFast));
+  std::vector<std::byte> memory(1 << 20);
+  Register(*rank, memory);
+  const TransferRequest request{.opcode = Opcode::kWrite,
+                                .source = memory.data(),
+                                .target = Open(*rank, "decode"),
+                                .target_address = reinterpret_cast<uint64_t>(target.memory.data()),
+                                .length = memory.size()};
+  BatchId batch;
+  ASSERT_EQ(rank->Submit({&request, 1}, milliseconds::max(), &batch), SubmitResult::kOk);
+  EXPECT_TRUE(rank->Wait(batch, kForever));
+  EXPECT_EQ(rank->Status(batch).state, BatchState::kCompleted);
 }
 
 TEST_F(RankTest, KeepsMemoryThatIsInUse) {

@@ -74,9 +74,14 @@ class Progress {
 
 absl::Status RunTrials(const FaultsOptions& options, FaultTrials* trials) {
   const std::vector<Trial> chosen = ChooseTrials(options);
+  if (chosen.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("no point's name contains \"{}\"; docs/ring.md has the names",
+                    fmt::join(options.points, "\" or \"")));
+  }
   Progress progress;
   size_t done = 0;
-  for (uint32_t i = options.first; i < options.first + options.times; ++i) {
+  for (uint32_t i = options.first; i - options.first < options.times; ++i) {
     for (const auto& [point, action] : chosen) {
       progress.Show(fmt::format("trial {} of {}: {} at {} ...", ++done,
                                 chosen.size() * options.times, ToString(action), point->name));
@@ -156,6 +161,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   app.add_option("--first", options.first, "number of the first trial: it chooses the pass")
+      ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--points", options.points, "only points whose name contains one of: A,B")
       ->delimiter(',');

@@ -149,6 +149,10 @@ Bench Bench::FromArguments(int argc, char** argv, const std::string& about,
     std::exit(app.exit(error) == 0 ? 0 : 2);
   }
   options.sample = std::chrono::milliseconds(sample_ms);
+  if (!options.save.empty() && !std::ofstream(options.save, std::ios::app)) {
+    std::cerr << "the file " << options.save << " cannot be written; give another with --save\n";
+    std::exit(2);
+  }
   absl::StatusOr<CorePair> cores = ChooseCores(options.cores, AllowedCores());
   if (!cores.ok()) {
     std::cerr << std::string(cores.status().message()) << "\n";

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -95,6 +96,12 @@ class Demo {
   absl::Status Replay() {
     if (absl::Status status = CheckWritable(options_.json, "--json"); !status.ok()) return status;
     if (absl::Status status = CheckWritable(options_.trace, "--trace"); !status.ok()) return status;
+    std::error_code none;
+    if (!options_.json.empty() && !options_.trace.empty() &&
+        std::filesystem::equivalent(options_.json, options_.trace, none)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "--json and --trace both name the file {}; give each its own", options_.json));
+    }
     if (absl::Status status = Prepare(); !status.ok()) return status;
     if (absl::Status status = StartTarget(); !status.ok()) return status;
     if (absl::Status status = StartRanks(); !status.ok()) return status;

@@ -89,7 +89,7 @@ class DemoRank {
 
   json Handle(const json& request) {
     const auto command = request["command"].get<std::string>();
-    if (command == "ready") return json::object();
+    if (command == "ready") return Ready();
     if (command == "attach")
       return Attach(std::chrono::seconds(request.value("timeout_s", int64_t{60})));
     if (command == "fill") {
@@ -130,10 +130,13 @@ class DemoRank {
     return json::object();
   }
 
+  // Asked of all before any looks for another: it would wait for one that does not relay.
+  json Ready() {
+    const std::string reason = relayed_.rank->pxn_off_reason();
+    return reason.empty() ? json::object() : json{{"error", "PXN is off: " + reason}};
+  }
+
   json Attach(std::chrono::seconds timeout) {
-    if (const std::string reason = relayed_.rank->pxn_off_reason(); !reason.empty()) {
-      return {{"error", "PXN is off: " + reason}};
-    }
     std::istringstream rails(wanted_rails_);
     for (std::string rail; std::getline(rails, rail, ',');) {
       if (!relayed_.rank->WaitForRelay(rail, timeout)) {

@@ -24,9 +24,9 @@ absl::StatusOr<FileLock> FileLock::Acquire(int fd, const std::string& path,
     const Clock::time_point now = Clock::now();
     if (now >= deadline) {
       return absl::DeadlineExceededError(fmt::format(
-          "another process still holds the lock on {} after {} ms; it may be stopped: find it with "
-          "`fuser {}` and continue or kill it",
-          path, timeout.count(), path));
+          "another process still holds the lock on {}; it may be stopped: find it with `fuser {}` "
+          "and continue or kill it",
+          path, path));
     }
     std::this_thread::sleep_for(std::min(pause, deadline - now));
     pause = std::min<Clock::duration>(2 * pause, std::chrono::milliseconds(2));
