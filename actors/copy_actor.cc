@@ -68,6 +68,7 @@ bool CopyActor::OnCopyPiece(const CopyPiece& piece) {
   RAILHOP_FAULT_POINT("sender.offered");
   DescriptorWriter::Commit(descriptor, piece.sequence);
   RAILHOP_FAULT_POINT("sender.committed");
+  mapping.DemoteDescriptor(piece.sequence);
   // Before the issue: a GPU may be seen to have rung the doorbell before the call returns.
   if (trace.Samples(piece.sequence)) {
     trace.RecordOutbound({.at = reactor().clock().Now(),

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <utility>
 
+#include "runtime/cache_line.h"
 #include "runtime/cycle_clock.h"
 #include "runtime/fault_point.h"
 #include "runtime/fence.h"
@@ -230,7 +231,9 @@ void CqPollActor::Complete(uint32_t lane, const LanePiece& piece, RelayStatus st
                          .stage = PieceStage::kCompleted,
                          .status = static_cast<int32_t>(status)});
   }
-  if (inbound_[lane].writer.Complete(piece, status)) wakes_ |= 1u << lane;
+  if (!inbound_[lane].writer.Complete(piece, status)) return;
+  DemoteLine(&options_.control->lanes[lane].completions[piece.slot()]);  // for its sender
+  wakes_ |= 1u << lane;
 }
 
 bool CqPollActor::OnSenderSide(const SenderSide& side) {
