@@ -233,6 +233,34 @@ std::string AllowedRange(const PxnSetting& setting) {
   return {};
 }
 
+const char* SettingTypeName(const PxnSetting& setting) {
+  switch (setting.type) {
+    case Type::kBool:
+      return "boolean";
+    case Type::kNumber:
+      return "number";
+    case Type::kGroupId:
+      return "group id";
+    case Type::kRailMap:
+      return "rail map";
+  }
+  return "";
+}
+
+std::string ValueOf(const PxnSetting& setting, const PxnConfig& pxn) {
+  switch (setting.type) {
+    case Type::kBool:
+      return pxn.*setting.flag ? "true" : "false";
+    case Type::kNumber:
+      return std::to_string(pxn.*setting.number);
+    case Type::kGroupId:
+      return pxn.group_id;
+    case Type::kRailMap:
+      return nlohmann::json(pxn.rail_map).dump();
+  }
+  return {};
+}
+
 void PxnSettingsReader::Set(const PxnSetting& setting, const std::string& source,
                             const std::string& value) {
   bool good = false;

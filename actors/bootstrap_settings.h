@@ -33,6 +33,10 @@ struct PxnSetting {
 std::span<const PxnSetting> PxnSettings();
 // "1..64", "true or false", ...
 std::string AllowedRange(const PxnSetting& setting);
+// "boolean", "number", "group id", "rail map".
+const char* SettingTypeName(const PxnSetting& setting);
+// The value of that setting, as text that Set takes; empty: no group id.
+std::string ValueOf(const PxnSetting& setting, const PxnConfig& pxn);
 
 // Collects values of settings; a later one, valid or not, takes the place of an earlier one.
 class PxnSettingsReader {

@@ -8,8 +8,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
+#include <vector>
 
+#include "actors/bootstrap_settings.h"
 #include "transport/engine/environment.h"
 
 namespace railhop {
@@ -17,62 +18,106 @@ namespace {
 
 using nlohmann::json;
 
-// Numbers and booleans as such.
-json Typed(const EngineSetting& setting, const std::string& value) {
-  if (setting.number != nullptr) return std::stoull(value);
-  if (setting.flag != nullptr) return value == "true";
-  return value;
+// One variable, whichever part of the engine reads it.
+struct Variable {
+  std::string name, type, value, standard, allowed, help;
+  bool is_number = false, is_flag = false;  // in JSON; else text
+  const char* alias = nullptr;
+
+  json Typed(const std::string& text) const {
+    if (is_number) return std::stoull(text);
+    if (is_flag) return text == "true";
+    return text;
+  }
+};
+
+std::vector<Variable> EngineVariables(std::vector<std::string>* warnings) {
+  const EngineEnvironment environment = ReadEngineEnvironment(std::getenv);
+  *warnings = environment.warnings;
+  std::vector<Variable> variables;
+  for (const EngineSetting& setting : EngineSettings()) {
+    variables.push_back({.name = setting.name,
+                         .type = SettingTypeName(setting.type),
+                         .value = ValueOf(setting, environment),
+                         .standard = setting.default_value,
+                         .allowed = AllowedValues(setting),
+                         .help = setting.help,
+                         .is_number = setting.number != nullptr,
+                         .is_flag = setting.flag != nullptr,
+                         .alias = setting.alias});
+  }
+  return variables;
 }
 
-void PrintJson(const EngineEnvironment& environment) {
-  for (const EngineSetting& setting : EngineSettings()) {
-    json line = {{"name", setting.name},
-                 {"type", SettingTypeName(setting.type)},
-                 {"value", Typed(setting, ValueOf(setting, environment))},
-                 {"default", Typed(setting, setting.default_value)},
-                 {"allowed", AllowedValues(setting)},
-                 {"help", setting.help}};
-    if (setting.alias != nullptr) line["alias"] = setting.alias;
+// As a rank without a config text has them.
+std::vector<Variable> PxnVariables(std::vector<std::string>* warnings) {
+  PxnConfig pxn;
+  PxnSettingsReader reader(&pxn);
+  reader.SetFromEnvironment(std::getenv);
+  for (const std::string& error : reader.Errors()) {
+    warnings->push_back(error + "; PXN is off until that is corrected");
+  }
+  std::vector<Variable> variables;
+  for (const PxnSetting& setting : PxnSettings()) {
+    if (setting.environment == nullptr) continue;
+    variables.push_back({.name = setting.environment,
+                         .type = SettingTypeName(setting),
+                         .value = ValueOf(setting, pxn),
+                         .standard = setting.default_value,
+                         .allowed = AllowedRange(setting),
+                         .help = setting.help,
+                         .is_number = setting.number != nullptr,
+                         .is_flag = setting.flag != nullptr});
+  }
+  return variables;
+}
+
+void PrintJson(const std::vector<Variable>& variables) {
+  for (const Variable& variable : variables) {
+    json line = {{"name", variable.name},
+                 {"type", variable.type},
+                 {"value", variable.Typed(variable.value)},
+                 {"default", variable.Typed(variable.standard)},
+                 {"allowed", variable.allowed},
+                 {"help", variable.help}};
+    if (variable.alias != nullptr) line["alias"] = variable.alias;
     std::cout << line.dump(-1, ' ', false, json::error_handler_t::replace) << '\n';
   }
 }
 
-void PrintTable(const EngineEnvironment& environment) {
-  constexpr std::string_view kHeads[] = {"variable", "value", "default", "allowed"};
-  size_t name_width = kHeads[0].size();
-  size_t value_width = kHeads[1].size();
-  size_t default_width = kHeads[2].size();
-  size_t allowed_width = kHeads[3].size();
-  for (const EngineSetting& setting : EngineSettings()) {
-    name_width = std::max(name_width, std::string_view(setting.name).size());
-    value_width = std::max(value_width, ValueOf(setting, environment).size());
-    default_width = std::max(default_width, std::string_view(setting.default_value).size());
-    allowed_width = std::max(allowed_width, AllowedValues(setting).size());
+void PrintTable(const std::vector<Variable>& variables) {
+  const Variable heads{.name = "variable",
+                       .type = "type",
+                       .value = "value",
+                       .standard = "default",
+                       .allowed = "allowed",
+                       .help = "meaning"};
+  size_t name_width = heads.name.size(), value_width = heads.value.size();
+  size_t default_width = heads.standard.size(), allowed_width = heads.allowed.size();
+  for (const Variable& variable : variables) {
+    name_width = std::max(name_width, variable.name.size());
+    value_width = std::max(value_width, variable.value.size());
+    default_width = std::max(default_width, variable.standard.size());
+    allowed_width = std::max(allowed_width, variable.allowed.size());
   }
-  const auto print = [&](std::string_view name, std::string_view value, std::string_view standard,
-                         std::string_view allowed, std::string_view help) {
-    std::cout << fmt::format("{:{}}  {:{}}  {:{}}  {:{}}  {}\n", name, name_width, value,
-                             value_width, standard, default_width, allowed, allowed_width, help);
+  const auto print = [&](const Variable& variable) {
+    std::cout << fmt::format(
+        "{:{}}  {:{}}  {:{}}  {:{}}  {}{}\n", variable.name, name_width, variable.value,
+        value_width, variable.standard, default_width, variable.allowed, allowed_width,
+        variable.help,
+        variable.alias == nullptr ? "" : fmt::format(" (older name: {})", variable.alias));
   };
-  print(kHeads[0], kHeads[1], kHeads[2], kHeads[3], "meaning");
-  for (const EngineSetting& setting : EngineSettings()) {
-    std::string help = setting.help;
-    if (setting.alias != nullptr) help += fmt::format(" (older name: {})", setting.alias);
-    print(setting.name, ValueOf(setting, environment), setting.default_value,
-          AllowedValues(setting), help);
-  }
+  print(heads);
+  for (const Variable& variable : variables) print(variable);
 }
 
 int PrintEnvironment(bool as_json) {
-  const EngineEnvironment environment = ReadEngineEnvironment(std::getenv);
-  for (const std::string& warning : environment.warnings) {
-    std::cerr << "railhop warning: " << warning << '\n';
-  }
-  if (as_json) {
-    PrintJson(environment);
-  } else {
-    PrintTable(environment);
-  }
+  std::vector<std::string> warnings;
+  std::vector<Variable> variables = EngineVariables(&warnings);
+  const std::vector<Variable> pxn = PxnVariables(&warnings);
+  variables.insert(variables.end(), pxn.begin(), pxn.end());
+  for (const std::string& warning : warnings) std::cerr << "railhop warning: " << warning << '\n';
+  (as_json ? PrintJson : PrintTable)(variables);
   return 0;
 }
 

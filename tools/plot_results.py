@@ -28,11 +28,10 @@ def read(path):
 
 def goal_of(figure):
     """(number, whether it is met) or None."""
-    match = re.fullmatch(r"(<=|>=|<|>) *([0-9.]+)", figure.get("goal", ""))
+    match = re.fullmatch(r"[<>]=? ([0-9.]+)", figure.get("goal", ""))
     if not match:
         return None
-    goal, ratio = float(match[2]), figure["ratio"]
-    return goal, ratio <= goal if match[1].startswith("<") else ratio >= goal
+    return float(match[1]), figure["goal_met"]
 
 
 def label(figure):

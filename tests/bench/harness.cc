@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "fmt/format.h"
 
@@ -61,10 +62,32 @@ std::string Short(double value) {
   return fmt::format("{:.{}f}", value, std::clamp(digits, 0, 6));
 }
 
+// A goal's cell in the table; `value` is what it is held against.
+std::string GoalCell(const std::string& goal, double value) {
+  return MeetsGoal(goal, value) ? goal : goal + " MISSED";
+}
+
+void AddGoal(nlohmann::ordered_json* line, const std::string& goal, double value) {
+  if (goal.empty()) return;
+  (*line)["goal"] = goal;
+  (*line)["goal_met"] = MeetsGoal(goal, value);
+}
+
 }  // namespace
 
 double Median(std::vector<double> values) {
   return Quantile(std::move(values), 0.5);
+}
+
+bool MeetsGoal(const std::string& goal, double value) {
+  if (goal.empty()) return true;
+  const size_t space = goal.find(' ');
+  const std::string_view is = std::string_view(goal).substr(0, space);
+  const double wanted = std::stod(goal.substr(space));
+  if (is == "<") return value < wanted;
+  if (is == "<=") return value <= wanted;
+  if (is == ">=") return value >= wanted;
+  return is == ">" ? value > wanted : value == wanted;
 }
 
 absl::StatusOr<CorePair> ChooseCores(const std::vector<int>& wished,
@@ -196,20 +219,23 @@ void Bench::Print(const Figure& figure, const Result& result) {
                            IsVirtualised() ? ", virtual machine" : "", options_.pairs,
                            options_.sample.count());
     }
-    *out_ << fmt::format("{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n", "figure", "value",
+    *out_ << fmt::format("{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<15}{}\n", "figure", "value",
                          "reference", "unit", "ratio", "quartiles", "goal", "control");
   }
-  *out_ << fmt::format(
-      "{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<8}{}\n{:24}{}{}\n", figure.name,
-      Short(result.value), figure.reference ? Short(result.reference) : "-", figure.unit,
-      figure.reference ? Short(result.ratio) : "-",
-      figure.reference ? Short(result.ratio_low) + ".." + Short(result.ratio_high) : "-",
-      figure.goal, result.control ? fmt::format("{:.3f}", *result.control) : "", "",
-      figure.subject_is, figure.reference ? " / " + figure.reference_is : "");
+  const bool compared = static_cast<bool>(figure.reference);
+  *out_ << fmt::format("{:<24}{:>10}{:>11}  {:<8}{:>7}  {:<13}{:<15}{}\n{:24}{}{}\n", figure.name,
+                       Short(result.value), compared ? Short(result.reference) : "-", figure.unit,
+                       compared ? Short(result.ratio) : "-",
+                       compared ? Short(result.ratio_low) + ".." + Short(result.ratio_high) : "-",
+                       GoalCell(figure.goal, compared ? result.ratio : result.value),
+                       result.control ? fmt::format("{:.3f}", *result.control) : "", "",
+                       figure.subject_is, compared ? " / " + figure.reference_is : "");
   for (size_t i = 0; i < figure.beside.size(); ++i) {
-    *out_ << fmt::format("{:>22}  {:>10}{:>11}  {:<8}{:>7}\n", figure.beside[i],
-                         Short(result.beside[i]), Short(result.reference_beside[i]), "",
-                         Short(result.ratio_beside[i]));
+    const Beside& other = figure.beside[i];
+    *out_ << fmt::format(
+        "{:>22}  {:>10}{:>11}  {:<8}{:>7}  {:<13}{}\n", other.name, Short(result.beside[i]),
+        Short(result.reference_beside[i]), "", Short(result.ratio_beside[i]), "",
+        GoalCell(other.goal, compared ? result.ratio_beside[i] : result.beside[i]));
   }
   *out_ << std::flush;
 }
@@ -225,15 +251,19 @@ std::string Bench::JsonLine(const Figure& figure, const Result& result) const {
     line["reference_is"] = figure.reference_is;
   }
   for (size_t i = 0; i < figure.beside.size(); ++i) {
-    line["beside"][figure.beside[i]] = {{"value", result.beside[i]}};
-    if (!figure.reference) continue;
-    line["beside"][figure.beside[i]]["reference"] = result.reference_beside[i];
-    line["beside"][figure.beside[i]]["ratio"] = result.ratio_beside[i];
+    nlohmann::ordered_json& other = line["beside"][figure.beside[i].name];
+    other["value"] = result.beside[i];
+    if (figure.reference) {
+      other["reference"] = result.reference_beside[i];
+      other["ratio"] = result.ratio_beside[i];
+    }
+    AddGoal(&other, figure.beside[i].goal,
+            figure.reference ? result.ratio_beside[i] : result.beside[i]);
   }
   line["unit"] = figure.unit;
   line["subject_is"] = figure.subject_is;
   line["includes"] = figure.includes;
-  if (!figure.goal.empty()) line["goal"] = figure.goal;
+  AddGoal(&line, figure.goal, figure.reference ? result.ratio : result.value);
   line["pairs"] = result.pairs;
   if (result.control) line["control"] = *result.control;
   line["placement"] = {{"cores", {cores_.first, cores_.second}},

@@ -11,7 +11,8 @@
 // what a ratio of this run can mean. Overheads of a few per cent want at least kPairsForOverheads.
 //
 // Standard output: a table, or with --json one JSON object a line and nothing else (progress goes
-// to standard error). Benchmarks report; they never fail because of a figure. One thread.
+// to standard error); a goal that is not met is marked in both. Benchmarks report; they never fail
+// because of a figure. One thread.
 #pragma once
 
 #include <chrono>
@@ -30,6 +31,10 @@ inline constexpr int kPairsForOverheads = 21;
 inline constexpr int kExitCannotMeasure = 77;  // ctest's usual value for "skipped"
 
 double Median(std::vector<double> values);
+
+// Whether `value` is what a goal wants: "OP NUMBER" with OP one of < <= == >= >. An empty goal,
+// which promises nothing, is met by any value.
+bool MeetsGoal(const std::string& goal, double value);
 
 // Two cores and how near they are to each other; -1: the figures do not depend on cores.
 struct CorePair {
@@ -50,6 +55,14 @@ struct Sample {
   std::vector<double> beside;  // as Figure::beside names them
 };
 
+// What else a figure shows.
+struct Beside {
+  Beside(const char* what) : name(what) {}  // NOLINT: a plain name promises nothing
+  Beside(const char* what, const char* wanted) : name(what), goal(wanted) {}
+  std::string name;  // "cpu_s_per_gb"
+  std::string goal;  // as Figure::goal
+};
+
 // One line of the result.
 struct Figure {
   std::string name = {};                           // of the JSON line: "hop.round_trip"
@@ -58,8 +71,7 @@ struct Figure {
   // What the ratio (without a reference: the value) should be: ">= 2"; empty: nothing is promised.
   std::string goal = {};
   std::vector<std::string> includes = {};  // what the time contains
-  std::vector<std::string> beside =
-      {};  // names of what each sample carries besides: "cpu_s_per_gb"
+  std::vector<Beside> beside = {};         // what each sample carries besides
   std::function<Sample()> subject = {};    // takes one sample
   std::function<Sample()> reference = {};  // empty: a figure without comparison
 };

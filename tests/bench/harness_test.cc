@@ -114,6 +114,7 @@ TEST_F(BenchTest, JsonIsOneObjectALine) {
   EXPECT_EQ(line["pairs"], 3);
   EXPECT_EQ(line["control"], 1);
   EXPECT_EQ(line["goal"], "<= 2");
+  EXPECT_EQ(line["goal_met"], false);
   EXPECT_THAT(line["includes"], ElementsAre("all"));
   EXPECT_THAT(line["placement"]["cores"], ElementsAre(2, 5));
   EXPECT_EQ(line["placement"]["relation"], "other core");
@@ -133,8 +134,39 @@ TEST_F(BenchTest, TableNamesBothSidesAndTheGoal) {
   EXPECT_THAT(out, HasSubstr("cores 2 and 5 (other core"));
   EXPECT_THAT(out, HasSubstr("x.y"));
   EXPECT_THAT(out, HasSubstr("3.00"));
-  EXPECT_THAT(out, HasSubstr("<= 2"));
+  EXPECT_THAT(out, HasSubstr("<= 2 MISSED"));
   EXPECT_THAT(out, HasSubstr("subject / reference"));
+}
+
+TEST_F(BenchTest, GoalsThatAreMetHaveNoMark) {
+  EXPECT_THAT(Output({.pairs = 1}, Scripted({4}, {2})), Not(HasSubstr("MISSED")));
+}
+
+// Of a ratio where there is a reference, of the value where not.
+TEST_F(BenchTest, WhatIsMeasuredBesideHasGoalsToo) {
+  Figure figure = Scripted({}, {});
+  figure.beside = {"p99_us", {"cpu", "<= 1.02"}};
+  figure.subject = [] { return Sample(1, {7, 3}); };
+  figure.reference = [] { return Sample(1, {7, 2}); };
+  auto beside = nlohmann::json::parse(Output({.json = true, .pairs = 1}, figure))["beside"];
+  EXPECT_FALSE(beside["p99_us"].contains("goal"));
+  EXPECT_EQ(beside["cpu"]["goal"], "<= 1.02");
+  EXPECT_EQ(beside["cpu"]["goal_met"], false);
+  EXPECT_THAT(Output({.pairs = 1}, figure), HasSubstr("<= 1.02 MISSED"));
+  figure.subject = [] { return Sample(1, {7, 1}); };
+  figure.reference = nullptr;
+  beside = nlohmann::json::parse(Output({.json = true, .pairs = 1}, figure))["beside"];
+  EXPECT_EQ(beside["cpu"]["goal_met"], true);
+}
+
+TEST(MeetsGoalTest, EachComparison) {
+  EXPECT_TRUE(MeetsGoal("", 3));
+  EXPECT_TRUE(MeetsGoal(">= 2", 2));
+  EXPECT_FALSE(MeetsGoal("> 2", 2));
+  EXPECT_TRUE(MeetsGoal("<= 0.8", 0.8));
+  EXPECT_FALSE(MeetsGoal("< 0.01", 0.01));
+  EXPECT_TRUE(MeetsGoal("== 0", 0));
+  EXPECT_FALSE(MeetsGoal("== 0", 1));
 }
 
 TEST_F(BenchTest, OnlyMatchingFiguresRun) {

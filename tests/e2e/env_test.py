@@ -38,6 +38,18 @@ class EnvTest(unittest.TestCase):
         self.assertEqual(table["MC_TE_FILTERS"]["value"], "mlx5_0,mlx5_1")
         self.assertEqual(table["MC_MIN_RPC_PORT"]["alias"], "MC_MIN_PRC_PORT")
 
+    def test_relaying_is_among_them(self):
+        table = settings(MC_PXN_ENABLE="1", MC_PXN_INFLIGHT_DEPTH="7", MC_PXN_GROUP_ID="node",
+                         MC_PXN_RAIL_MAP='{"mlx5_0": "rail0"}')
+        self.assertIs(table["MC_PXN_ENABLE"]["value"], True)
+        self.assertEqual(table["MC_PXN_INFLIGHT_DEPTH"]["value"], 7)
+        self.assertEqual(table["MC_PXN_INFLIGHT_DEPTH"]["default"], 4)
+        self.assertEqual(table["MC_PXN_GROUP_ID"]["value"], "node")
+        self.assertEqual(json.loads(table["MC_PXN_RAIL_MAP"]["value"]), {"mlx5_0": "rail0"})
+        errors = run(MC_PXN_INFLIGHT_DEPTH="0")[1]
+        for word in ("MC_PXN_INFLIGHT_DEPTH", '"0"', "1..64", "PXN is off"):
+            self.assertIn(word, errors)
+
     def test_a_line_per_variable(self):
         text, errors = run(MC_RETRY_CNT="3")
         lines = text.splitlines()

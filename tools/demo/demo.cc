@@ -233,10 +233,10 @@ class Demo {
   absl::Status RunRound(int round) {
     for (size_t kind = 0; kind < report_.kinds.size(); ++kind) {
       for (const bool relayed : {round % 2 == 0, round % 2 != 0}) {
-        progress_.Show(fmt::format("{:.0f} of {:.0f} s; round {}, batch {} of {}: {} {} ...",
-                                   Elapsed(), std::max(Elapsed(), options_.duration), round + 1,
-                                   kind + 1, report_.kinds.size(), report_.kinds[kind].batch.name,
-                                   relayed ? "relayed" : "direct"));
+        progress_.Show(
+            fmt::format("{:.0f} s of at least {:.0f}; round {}, batch {} of {}: {} {} ...",
+                        Elapsed(), options_.duration, round + 1, kind + 1, report_.kinds.size(),
+                        report_.kinds[kind].batch.name, relayed ? "relayed" : "direct"));
         absl::StatusOr<DemoRun> run = RunOnce(report_.kinds[kind].batch, relayed);
         if (!run.ok()) return run.status();
         (relayed ? report_.kinds[kind].relayed : report_.kinds[kind].direct).push_back(*run);

@@ -184,7 +184,7 @@ void PieceReport::PrintTables(std::ostream& out) const {
                      "pieces", "p50 us", "p99 us", "max us", "actor");
   for (uint32_t i = 0; i < kPieceIntervals; ++i) {
     const LatencySummary time = times_.Summary(i);
-    out << fmt::format("{:<30} {:>7} {:>11.1f} {:>11.1f} {:>11.1f}  {}\n", PieceIntervalName(i),
+    out << fmt::format("{:<30} {:>7} {:>11.2f} {:>11.2f} {:>11.2f}  {}\n", PieceIntervalName(i),
                        time.count, time.p50_us, time.p99_us, time.max_us, PieceIntervalOf(i).actor);
   }
   out << fmt::format(
