@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/background_worker.h"
+#include "runtime/background_worker.h"
 #include "actors/group_member.h"
 #include "actors/messages.h"
 #include "actors/ordered_ports.h"

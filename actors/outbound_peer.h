@@ -20,7 +20,7 @@
 #include <set>
 #include <string>
 
-#include "actors/background_worker.h"
+#include "runtime/background_worker.h"
 #include "actors/group_member.h"
 #include "actors/watched_process.h"
 #include "transport/ring/lane.h"

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "actors/attached_rails.h"
-#include "actors/background_worker.h"
+#include "runtime/background_worker.h"
 #include "actors/group_member.h"
 #include "actors/inbound_watch.h"
 #include "actors/messages.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "actors/background_worker.h"
+#include "runtime/background_worker.h"
 #include "actors/target_resolver.h"
 
 namespace railhop {

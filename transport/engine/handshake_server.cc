@@ -1,6 +1,7 @@
 #include "transport/engine/handshake_server.h"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -43,7 +44,43 @@ bool IsTransient(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
+// What is answered at once; an RDMA handshake here is one that nobody takes.
+std::optional<std::string> Reply(const HandshakeHandlers& handlers, FrameType type,
+                                 const std::string& text, const json& request) {
+  switch (type) {
+    case FrameType::kConnection:
+      return std::string(kEmptyHandshake);
+    case FrameType::kMetadata: {
+      std::optional<std::string> reply;
+      if (handlers.on_metadata) reply = handlers.on_metadata(text);
+      return reply.has_value() ? reply : "null\n";
+    }
+    case FrameType::kNotify: {
+      if (!request.is_object()) return std::nullopt;
+      const auto name = request.find("name");
+      const auto message = request.find("notify_msg");
+      if (name == request.end() || !name->is_string() || message == request.end() ||
+          !message->is_string()) {
+        return std::nullopt;
+      }
+      const bool taken = handlers.on_notify &&
+                         handlers.on_notify(name->get<std::string>(), message->get<std::string>());
+      return std::string(taken ? kNotifySuccess : kNotifyFailure);
+    }
+    case FrameType::kProbe:
+      if (handlers.on_probe && !handlers.on_probe()) return std::nullopt;
+      return std::string(kProbeSuccess);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+// What one call of on_connection works with; it ends with its connection.
+struct HandshakeServer::Connecting {
+  std::string json;
+  std::optional<std::string> reply;
+};
 
 struct HandshakeServer::Connection {
   Connection(int descriptor, uint64_t max_length, Clock::time_point end)
@@ -56,7 +93,10 @@ struct HandshakeServer::Connection {
   FrameReader reader;
   const Clock::time_point deadline;
   EventLoop::WatchId watch = 0;
-  std::string reply;  // what of it is still to be sent begins at `sent`
+  HandshakeFrame frame;                        // the request
+  std::shared_ptr<Connecting> connecting;      // while on_connection has not returned
+  std::shared_ptr<BackgroundWorker::Job> job;  // with `connecting`
+  std::string reply;                           // what of it is still to be sent begins at `sent`
   size_t sent = 0;
   bool answering = false;       // the request is complete
   bool answered = false;        // the reply is sent; waits for the client to close
@@ -66,7 +106,12 @@ struct HandshakeServer::Connection {
 
 HandshakeServer::HandshakeServer(EventLoop* loop, const HandshakeServerOptions& options,
                                  HandshakeHandlers handlers)
-    : loop_(loop), options_(options), handlers_(std::move(handlers)), scratch_(kReadBytes) {}
+    : loop_(loop),
+      options_(options),
+      handlers_(std::move(handlers)),
+      scratch_(kReadBytes),
+      connected_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      connecting_([this] { eventfd_write(connected_.get(), 1); }, kConnecting) {}
 
 absl::StatusOr<std::unique_ptr<HandshakeServer>> HandshakeServer::Start(
     EventLoop* loop, const HandshakeServerOptions& options, HandshakeHandlers handlers) {
@@ -82,11 +127,20 @@ absl::StatusOr<std::unique_ptr<HandshakeServer>> HandshakeServer::Start(
   server->listener_ = std::move(listener->fd);
   server->port_ = listener->port;
   if (absl::Status status = server->ResumeAccepting(); !status.ok()) return status;
+  if (!server->connected_.valid()) {
+    return absl::ResourceExhaustedError(
+        "handshake listener: no descriptor is left for an eventfd; raise `ulimit -n`");
+  }
+  const auto watch = loop->WatchFd(server->connected_.get(), Trigger::kLevel,
+                                   [server = server.get()] { server->OnConnected(); });
+  if (!watch.ok()) return watch.status();
+  server->connected_watch_ = *watch;
   return server;
 }
 
 HandshakeServer::~HandshakeServer() {
   if (accept_watch_ != 0) loop_->Unwatch(accept_watch_);
+  if (connected_watch_ != 0) loop_->Unwatch(connected_watch_);
   if (timer_ != 0) loop_->Unwatch(timer_);
   while (!connections_.empty()) Close(connections_.begin());
 }
@@ -137,7 +191,7 @@ absl::Status HandshakeServer::WatchReadable(Connections::iterator connection) {
 void HandshakeServer::OnReadable(Connections::iterator connection) {
   for (int i = 0; i < kReadsPerWake; ++i) {
     // Beyond its one request a client has nothing to say but that it closes.
-    const size_t most = connection->answered
+    const size_t most = connection->answering
                             ? scratch_.size()
                             : std::min(connection->reader.wanted(), scratch_.size());
     const ssize_t got = recv(connection->fd, scratch_.data(), most, 0);
@@ -146,7 +200,7 @@ void HandshakeServer::OnReadable(Connections::iterator connection) {
       if (!connection->answered) ++stats_.refused;
       return Close(connection);
     }
-    if (connection->answered) continue;
+    if (connection->answering) continue;
     const absl::StatusOr<bool> complete =
         connection->reader.Take({scratch_.data(), static_cast<size_t>(got)});
     if (!complete.ok()) {
@@ -161,21 +215,60 @@ void HandshakeServer::OnReadable(Connections::iterator connection) {
 }
 
 void HandshakeServer::Answer(Connections::iterator connection) {
-  HandshakeFrame frame = connection->reader.TakeFrame();
-  std::optional<std::string> reply = Reply(frame);
+  connection->frame = connection->reader.TakeFrame();
+  connection->answering = true;
+  Account(connection);
+  const HandshakeFrame& frame = connection->frame;
+  json request;
+  if (absl::Status status = ParseJsonText(frame.json, &request); !status.ok()) {
+    Log(LogLevel::kInfo, fmt::format("handshake: refused a {} message: {}",
+                                     FrameTypeName(frame.type), std::string(status.message())));
+    return Send(connection, std::nullopt);
+  }
+  if (frame.type == FrameType::kConnection && handlers_.on_connection) {
+    return StartConnecting(connection);
+  }
+  Send(connection, Reply(handlers_, frame.type, frame.json, request));
+}
+
+// To know the device behind an address may take the kernel a second, and nobody else waits for it.
+void HandshakeServer::StartConnecting(Connections::iterator connection) {
+  connection->connecting = std::make_shared<Connecting>();
+  connection->connecting->json = connection->frame.json;
+  // Nobody is connected who has gone meanwhile.
+  connection->job = connecting_.Start([this, begun = std::weak_ptr(connection->connecting)] {
+    const std::shared_ptr<Connecting> connecting = begun.lock();
+    if (connecting != nullptr) connecting->reply = handlers_.on_connection(connecting->json);
+    return absl::OkStatus();
+  });
+}
+
+void HandshakeServer::OnConnected() {
+  eventfd_t count = 0;
+  eventfd_read(connected_.get(), &count);
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    const auto connection = it++;
+    if (connection->job == nullptr || !connection->job->done()) continue;
+    connection->job = nullptr;
+    Send(connection, std::exchange(connection->connecting, nullptr)->reply);
+  }
+}
+
+void HandshakeServer::Send(Connections::iterator connection, std::optional<std::string> reply) {
   if (!reply.has_value()) {
     ++stats_.refused;
     return Close(connection);
   }
+  HandshakeFrame& frame = connection->frame;
   frame.json = *std::move(reply);
   connection->reply = EncodeFrame(frame);
-  connection->answering = true;
   if (frame.json.size() >= options_.max_frame_length) {
     LogOnce(LogLevel::kWarning, "handshake reply",
             fmt::format("handshake: a {} message of {} bytes is longer than {}: peers refuse it "
                         "unless they and this process have a larger MC_HANDSHAKE_MAX_LENGTH",
                         FrameTypeName(frame.type), frame.json.size(), options_.max_frame_length));
   }
+  frame.json = std::string();
   Account(connection);
   Write(connection);
 }
@@ -207,43 +300,10 @@ void HandshakeServer::Write(Connections::iterator connection) {
   if (!WatchReadable(connection).ok()) Close(connection);
 }
 
-std::optional<std::string> HandshakeServer::Reply(const HandshakeFrame& frame) {
-  json request;
-  if (absl::Status status = ParseJsonText(frame.json, &request); !status.ok()) {
-    Log(LogLevel::kInfo, fmt::format("handshake: refused a {} message: {}",
-                                     FrameTypeName(frame.type), std::string(status.message())));
-    return std::nullopt;
-  }
-  switch (frame.type) {
-    case FrameType::kConnection:
-      if (!handlers_.on_connection) return std::string(kEmptyHandshake);
-      return handlers_.on_connection(frame.json);
-    case FrameType::kMetadata: {
-      std::optional<std::string> reply;
-      if (handlers_.on_metadata) reply = handlers_.on_metadata(frame.json);
-      return reply.has_value() ? reply : "null\n";
-    }
-    case FrameType::kNotify: {
-      if (!request.is_object()) return std::nullopt;
-      const auto name = request.find("name");
-      const auto message = request.find("notify_msg");
-      if (name == request.end() || !name->is_string() || message == request.end() ||
-          !message->is_string()) {
-        return std::nullopt;
-      }
-      const bool taken = handlers_.on_notify &&
-                         handlers_.on_notify(name->get<std::string>(), message->get<std::string>());
-      return std::string(taken ? kNotifySuccess : kNotifyFailure);
-    }
-    case FrameType::kProbe:
-      if (handlers_.on_probe && !handlers_.on_probe()) return std::nullopt;
-      return std::string(kProbeSuccess);
-  }
-  return std::nullopt;
-}
-
 void HandshakeServer::Account(Connections::iterator connection) {
-  const size_t held = connection->answering ? connection->reply.size() : connection->reader.size();
+  const size_t held = connection->answering
+                          ? connection->frame.json.size() + connection->reply.size()
+                          : connection->reader.size();
   buffered_bytes_ += held - std::exchange(connection->accounted, held);
   for (auto it = connections_.begin();
        it != connections_.end() && buffered_bytes_ > MaxBufferedBytes();) {

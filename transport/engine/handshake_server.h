@@ -1,15 +1,17 @@
 // The handshake listener of one process: answers the frames of handshake_frame.h, one exchange per
 // connection, for all connections at once and without ever waiting for one.
 //
-// Threads: everything, the handlers too, on the thread of the event loop. Handlers may block for
-// milliseconds (other clients wait that long); they must not destroy the server.
-// Bounds, so that no number of idle, slow or huge clients hurts: kMaxConnections connections and
-// MaxBufferedBytes() bytes. A connection too many takes the place of the oldest that was answered
-// already, else of the oldest; a byte too many that of the oldest that hold some. So a client is
-// served however many others are idle, unless kMaxConnections of them connect before its request
-// is here. Each connection ends `deadline` after it was accepted.
-// Errors: Start says what it tried. A connection that breaks the protocol is closed without answer
-// and counted. After its reply a connection waits, in nobody's way, for the client to close.
+// Threads: everything, the handlers too, on the thread of the event loop, but for on_connection,
+// which is called on threads of its own, kConnecting at a time, and may take seconds. The others
+// may block for milliseconds (other clients wait that long). None may destroy the server, which
+// waits for those under way when it ends. Bounds, so that no number of idle, slow or huge clients
+// hurts: kMaxConnections connections and MaxBufferedBytes() bytes. A connection too many takes the
+// place of the oldest that was answered already, else of the oldest; a byte too many that of the
+// oldest that hold some. So a client is served however many others are idle, unless kMaxConnections
+// of them connect before its request is here. Each connection ends `deadline` after it was
+// accepted. Errors: Start says what it tried. A connection that breaks the protocol is closed
+// without answer and counted. After its reply a connection waits, in nobody's way, for the client
+// to close.
 #pragma once
 
 #include <chrono>
@@ -25,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/background_worker.h"
 #include "runtime/event_loop.h"
 #include "transport/engine/handshake_frame.h"
 #include "transport/ring/guarded_fd.h"
@@ -37,7 +40,8 @@ struct HandshakeHandlers {
 
   // A peer's descriptor, for ours. nullopt, or no handler: the answer is null, no segment (yet).
   std::function<std::optional<std::string>(std::string_view json)> on_metadata = nullptr;
-  // An RDMA handshake. nullopt: closed without answer. No handler: an empty one is the answer.
+  // An RDMA handshake; several may be under way. nullopt: closed without answer. No handler: an
+  // empty one is the answer.
   OnConnection on_connection = nullptr;
   // False, or no handler: the sender is told that it failed.
   std::function<bool(std::string name, std::string message)> on_notify = nullptr;
@@ -65,6 +69,7 @@ struct HandshakeServerStats {
 class HandshakeServer {
  public:
   static constexpr size_t kMaxConnections = 256;
+  static constexpr size_t kConnecting = 16;
 
   // `loop` must outlive the server.
   static absl::StatusOr<std::unique_ptr<HandshakeServer>> Start(
@@ -80,6 +85,7 @@ class HandshakeServer {
   const HandshakeServerStats& stats() const { return stats_; }
 
  private:
+  struct Connecting;
   struct Connection;
   using Connections = std::list<Connection>;  // in the order of their deadlines
 
@@ -91,9 +97,11 @@ class HandshakeServer {
   absl::Status WatchReadable(Connections::iterator connection);
   void OnReadable(Connections::iterator connection);
   void Answer(Connections::iterator connection);
+  void StartConnecting(Connections::iterator connection);
+  void OnConnected();
+  void Send(Connections::iterator connection, std::optional<std::string> reply);
   void Write(Connections::iterator connection);
   void Account(Connections::iterator connection);
-  std::optional<std::string> Reply(const HandshakeFrame& frame);
   void MakeRoomForOne();
   void Evict(Connections::iterator connection);
   void Close(Connections::iterator connection);
@@ -111,6 +119,9 @@ class HandshakeServer {
   size_t buffered_bytes_ = 0;
   std::vector<char> scratch_;
   HandshakeServerStats stats_;
+  GuardedFd connected_;  // an eventfd: an on_connection has returned
+  EventLoop::WatchId connected_watch_ = 0;
+  BackgroundWorker connecting_;  // last: its threads use the others
 };
 
 }  // namespace railhop

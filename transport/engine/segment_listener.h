@@ -30,8 +30,7 @@ class SegmentListener {
 
   // `host`: how peers reach this host, a name or an address, taken verbatim. `descriptor`: what
   // they are told from the start; if its name is empty, it gets the listener's address as text. The
-  // port is drawn from the environment's range. `on_connection`: answers RDMA handshakes, on the
-  // listener's thread.
+  // port is drawn from the environment's range. `on_connection`: as HandshakeHandlers has it.
   static absl::StatusOr<std::unique_ptr<SegmentListener>> Start(
       const std::string& host, SegmentDescriptor descriptor, const EngineEnvironment& environment,
       HandshakeHandlers::OnConnection on_connection = nullptr);

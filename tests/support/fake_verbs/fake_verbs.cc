@@ -418,6 +418,8 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   return &fake.qps.emplace(made->qp.qp_num, std::move(made)).first->second->qp;
 }
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  const auto& looks_for_peer = FakeVerbs::Get().looks_for_peer;
+  if ((mask & IBV_QP_DEST_QPN) != 0 && looks_for_peer) looks_for_peer(attributes->dest_qp_num);
   ENTER("ibv_modify_qp", errno);
   if ((mask & IBV_QP_STATE) != 0) qp->state = attributes->qp_state;
   if ((mask & IBV_QP_DEST_QPN) != 0) fake.qps.at(qp->qp_num)->peer = attributes->dest_qp_num;

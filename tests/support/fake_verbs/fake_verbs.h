@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -61,6 +62,9 @@ class FakeVerbs {
     int error = 0;
   };
   std::map<std::string, Failure> fail;
+  // Called with the peer's number when a queue pair is told of its peer; it may block, as a kernel
+  // does that looks for the device behind an address, and holds up no other call.
+  std::function<void(uint32_t)> looks_for_peer;
   // --- To look at:
   std::map<std::string, int> calls;
   uint32_t inline_room = 0;   // the largest that a queue pair was asked for

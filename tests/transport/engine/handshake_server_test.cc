@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <list>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -127,6 +129,83 @@ TEST_F(HandshakeServerTest, AnUntypedMessageGetsAnUntypedAnswer) {
   };
   EXPECT_EQ(ReplyTo(untyped("{\"qp_num\":[1]}")), untyped("{\"reply_msg\":\"\"}\n"));
   EXPECT_EQ(seen, "{\"qp_num\":[1]}");
+}
+
+TEST_F(HandshakeServerTest, AConnectionThatTakesLongHoldsUpNoOther) {
+  Flag asked, release;
+  Start({.on_metadata = [](std::string_view) { return "{}\n"; },
+         .on_connection =
+             [&](std::string_view json) {
+               if (json == "{\"slow\":1}") {
+                 asked.Set();
+                 EXPECT_TRUE(release.Wait());
+               }
+               return std::string(json);
+             }});
+  RawClient slow(server_->port());
+  ASSERT_TRUE(SendAll(&slow, Framed(FrameType::kConnection, "{\"slow\":1}")));
+  ASSERT_TRUE(RunUntil([&] { return asked.IsSet(); }));
+  EXPECT_EQ(ReplyTo(Framed(FrameType::kMetadata, "{}")), Framed(FrameType::kMetadata, "{}\n"));
+  EXPECT_EQ(ReplyTo(Framed(FrameType::kConnection, "{}")), Framed(FrameType::kConnection, "{}"));
+  slow.Receive();
+  EXPECT_EQ(slow.received(), "");
+  release.Set();
+  EXPECT_TRUE(RunUntil([&] {
+    slow.Receive();
+    return slow.closed();
+  }));
+  EXPECT_EQ(slow.received(), Framed(FrameType::kConnection, "{\"slow\":1}"));
+}
+
+// Who has gone while others were connected is not connected any more.
+TEST_F(HandshakeServerTest, AClientThatLeavesWhileItWaitsIsForgotten) {
+  Flag release;
+  std::atomic<size_t> calls{0};
+  Start({.on_connection = [&](std::string_view json) {
+    ++calls;
+    EXPECT_TRUE(release.Wait());
+    return std::string(json);
+  }});
+  std::list<RawClient> clients;
+  for (size_t i = 0; i < HandshakeServer::kConnecting; ++i) {
+    ASSERT_TRUE(
+        SendAll(&clients.emplace_back(server_->port()), Framed(FrameType::kConnection, "{}")));
+  }
+  ASSERT_TRUE(RunUntil([&] { return calls == HandshakeServer::kConnecting; }));
+  {
+    RawClient late(server_->port());
+    ASSERT_TRUE(SendAll(&late, Framed(FrameType::kConnection, "{\"late\":1}")));
+    ASSERT_TRUE(RunUntil([&] {
+      return server_->connections() == HandshakeServer::kConnecting + 1 &&
+             server_->buffered_bytes() >= HandshakeServer::kConnecting * 2 + 10;
+    }));
+  }
+  ASSERT_TRUE(RunUntil([&] { return server_->connections() == HandshakeServer::kConnecting; }));
+  release.Set();
+  for (RawClient& client : clients) {
+    EXPECT_TRUE(RunUntil([&] {
+      client.Receive();
+      return client.closed();
+    }));
+    EXPECT_EQ(client.received(), Framed(FrameType::kConnection, "{}"));
+  }
+  EXPECT_EQ(calls, HandshakeServer::kConnecting);
+}
+
+// Its threads are waited for.
+TEST_F(HandshakeServerTest, MayEndWhileItConnects) {
+  Flag asked, release;
+  Start({.on_connection = [&](std::string_view json) {
+    asked.Set();
+    EXPECT_TRUE(release.Wait());
+    return std::string(json);
+  }});
+  RawClient client(server_->port());
+  ASSERT_TRUE(SendAll(&client, Framed(FrameType::kConnection, "{}")));
+  ASSERT_TRUE(RunUntil([&] { return asked.IsSet(); }));
+  std::thread ender([&] { server_ = nullptr; });
+  release.Set();
+  ender.join();
 }
 
 TEST_F(HandshakeServerTest, HandsNotificationsOn) {

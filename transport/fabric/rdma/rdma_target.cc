@@ -67,26 +67,12 @@ RdmaTarget::Endpoints::iterator RdmaTarget::FindEndpoint(const RdmaHandshake& re
   });
 }
 
-// While one is being established, no other handshake is answered.
-absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Connect(const Device& device,
-                                                         const RdmaHandshake& request) {
-  const std::string& peer = request.local_nic_path;
-  breakers_.Prune(Clock::now());
-  if (absl::Status admitted = breakers_.Admit(peer, Clock::now()); !admitted.ok()) return admitted;
-  absl::StatusOr<Endpoint> made = Establish(device, request);
-  if (made.ok()) {
-    breakers_.Connected(peer, Clock::now());
-  } else {
-    breakers_.Failed(peer, Clock::now(), std::string(made.status().message()));
-  }
-  return made;
-}
-
 absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Establish(const Device& device,
                                                            const RdmaHandshake& request) const {
   Endpoint endpoint{.local_nic_path = request.peer_nic_path,
                     .peer_nic_path = request.local_nic_path,
                     .peer_qp_numbers = request.qp_numbers,
+                    .request = 0,
                     .queue_pairs = {}};
   for (const uint32_t number : request.qp_numbers) {
     auto made = QueuePair::Create(device.device, device.completions->get(), 1);
@@ -101,15 +87,15 @@ absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Establish(const Device& device,
 
 absl::Status RdmaTarget::MakeRoom() {
   const auto until = Clock::now() + kAskTime;
-  for (size_t asked = 0; endpoints_.size() >= options_.max_endpoints; ++asked) {
-    if (options_.is_gone == nullptr) {
+  for (size_t asked = 0; endpoints_.size() + establishing_ >= options_.max_endpoints; ++asked) {
+    if (options_.is_gone == nullptr && !endpoints_.empty()) {
       endpoints_.pop_front();
       continue;
     }
     if (asked == endpoints_.size() || Clock::now() > until) {
       return absl::ResourceExhaustedError(fmt::format(
           "it has {} connections, its limit, and of none the process is known to be gone",
-          endpoints_.size()));
+          endpoints_.size() + establishing_));
     }
     const std::string server = ServerOfPath(endpoints_.front().peer_nic_path);
     if (options_.is_gone(server)) {
@@ -123,36 +109,85 @@ absl::Status RdmaTarget::MakeRoom() {
   return absl::OkStatus();
 }
 
+// What answers the last message of a handshake, too.
+absl::StatusOr<RdmaHandshake> RdmaTarget::Confirm(const RdmaHandshake& request) {
+  const auto found = FindEndpoint(request);
+  if (found != endpoints_.end() && found->peer_qp_numbers == request.qp_numbers) {
+    return RdmaHandshake{};
+  }
+  return absl::FailedPreconditionError(
+      fmt::format("{} is not connected with these queue pairs", request.local_nic_path));
+}
+
+absl::Status RdmaTarget::Admit(const RdmaHandshake& request) {
+  if (request.qp_numbers.empty() || !request.gid.has_value()) {
+    return absl::InvalidArgumentError("a handshake needs qp_num and local_gid");
+  }
+  // The same NIC with other queue pairs: its process was started anew, or has given up the old.
+  if (const auto found = FindEndpoint(request); found != endpoints_.end()) endpoints_.erase(found);
+  if (absl::Status room = MakeRoom(); !room.ok()) return room;
+  breakers_.Prune(Clock::now());
+  return breakers_.Admit(request.local_nic_path, Clock::now());
+}
+
 absl::StatusOr<RdmaHandshake> RdmaTarget::Accept(const RdmaHandshake& request) {
   const absl::StatusOr<const Device*> device = FindDevice(request.peer_nic_path);
   if (!device.ok()) return device.status();
-  auto found = FindEndpoint(request);
-  const bool known = found != endpoints_.end() && found->peer_qp_numbers == request.qp_numbers;
-  if (request.ready_ack.value_or(false)) {
-    if (known) return RdmaHandshake{};
-    return absl::FailedPreconditionError(
-        fmt::format("{} is not connected with these queue pairs", request.local_nic_path));
-  }
-  if (!known) {
-    if (request.qp_numbers.empty() || !request.gid.has_value()) {
-      return absl::InvalidArgumentError("a handshake needs qp_num and local_gid");
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (request.ready_ack.value_or(false)) return Confirm(request);
+    const auto found = FindEndpoint(request);
+    if (found != endpoints_.end() && found->peer_qp_numbers == request.qp_numbers) {
+      return Reply(**device, request, *found);
     }
-    // The same NIC with other queue pairs: its process was started anew, or has given up the old.
-    if (found != endpoints_.end()) endpoints_.erase(found);
-    if (absl::Status room = MakeRoom(); !room.ok()) return room;
-    absl::StatusOr<Endpoint> made = Connect(**device, request);
-    if (!made.ok()) return made.status();
-    found = endpoints_.insert(endpoints_.end(), *std::move(made));
+    if (absl::Status admitted = Admit(request); !admitted.ok()) return admitted;
+    ++establishing_;
+    number = ++requests_;
   }
+  return Connect(**device, request, number);
+}
+
+absl::StatusOr<RdmaHandshake> RdmaTarget::Connect(const Device& device,
+                                                  const RdmaHandshake& request, uint64_t number) {
+  absl::StatusOr<Endpoint> made = Establish(device, request);
+  const std::lock_guard lock(mutex_);
+  --establishing_;
+  const std::string& peer = request.local_nic_path;
+  if (!made.ok()) {
+    breakers_.Failed(peer, Clock::now(), std::string(made.status().message()));
+    return made.status();
+  }
+  breakers_.Connected(peer, Clock::now());
+  // Of two for the same NICs at a time the one that was asked for last stays: its initiator has
+  // given up the other.
+  if (const auto other = FindEndpoint(request); other != endpoints_.end()) {
+    if (other->request > number) {
+      return absl::AbortedError(fmt::format("{} has asked for another connection since", peer));
+    }
+    endpoints_.erase(other);
+  }
+  made->request = number;
+  return Reply(device, request, endpoints_.emplace_back(*std::move(made)));
+}
+
+RdmaHandshake RdmaTarget::Reply(const Device& device, const RdmaHandshake& request,
+                                const Endpoint& endpoint) {
   RdmaHandshake reply;
   reply.local_nic_path = request.peer_nic_path;
   reply.peer_nic_path = request.local_nic_path;
-  for (const auto& queue_pair : found->queue_pairs)
+  for (const auto& queue_pair : endpoint.queue_pairs) {
     reply.qp_numbers.push_back(queue_pair->number());
-  reply.lid = (*device)->device->lid();
-  reply.gid = (*device)->device->gid().gid;
+  }
+  reply.lid = device.device->lid();
+  reply.gid = device.device->gid().gid;
   if (request.ready_ack.has_value()) reply.ready_ack = false;
   return reply;
+}
+
+size_t RdmaTarget::endpoints() const {
+  const std::lock_guard lock(mutex_);
+  return endpoints_.size();
 }
 
 }  // namespace railhop

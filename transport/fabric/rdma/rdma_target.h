@@ -5,14 +5,14 @@
 //   handlers.on_connection = [&](std::string_view json) { return target->Answer(json); };
 //   auto key = device->Register(memory, bytes);       // key->rkey is for the initiators
 //
-// Threads: one, that of the handshake listener; Answer may block for milliseconds.
-// By which name an initiator knows this process is its own affair: the NIC in the path counts.
-// Nobody says goodbye in this protocol, and no device tells whether a connection is used: one ends
-// when the same NIC of the same process connects anew, or when `max_endpoints` are there and its
-// process is gone. `is_gone` finds that out, for a bounded time, those first that were asked least
-// lately. If all are there, the new one is refused: it may try again, and others are asked then.
-// Without `is_gone` the oldest ends. An initiator that still used it gets kTransport, and connects
-// anew.
+// Threads: Answer on several at a time. It takes as long as the kernel needs to find the device
+// behind an address, a second if its link is dead, and holds no other handshake up meanwhile. By
+// which name an initiator knows this process is its own affair: the NIC in the path counts. Nobody
+// says goodbye in this protocol, and no device tells whether a connection is used: one ends when
+// the same NIC of the same process connects anew, or when `max_endpoints` are there and its process
+// is gone. `is_gone` finds that out, for a bounded time, those first that were asked least lately.
+// If all are there, the new one is refused: it may try again, and others are asked then. Without
+// `is_gone` the oldest ends. An initiator that still used it gets kTransport, and connects anew.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,7 +54,7 @@ class RdmaTarget {
   // no handshake.
   std::optional<std::string> Answer(std::string_view json);
 
-  size_t endpoints() const { return endpoints_.size(); }
+  size_t endpoints() const;
 
  private:
   struct Device {
@@ -64,6 +65,7 @@ class RdmaTarget {
     std::string local_nic_path;  // of this process
     std::string peer_nic_path;
     std::vector<uint32_t> peer_qp_numbers;
+    uint64_t request = 0;  // the how many-eth to be admitted
     std::vector<std::unique_ptr<QueuePair>> queue_pairs;
   };
   using Endpoints = std::list<Endpoint>;  // the one that was made or asked for first
@@ -72,15 +74,24 @@ class RdmaTarget {
 
   absl::StatusOr<RdmaHandshake> Accept(const RdmaHandshake& request);
   absl::StatusOr<const Device*> FindDevice(const std::string& path) const;
-  Endpoints::iterator FindEndpoint(const RdmaHandshake& request);
-  absl::StatusOr<Endpoint> Connect(const Device& device, const RdmaHandshake& request);
+  absl::StatusOr<RdmaHandshake> Connect(const Device& device, const RdmaHandshake& request,
+                                        uint64_t number);
   absl::StatusOr<Endpoint> Establish(const Device& device, const RdmaHandshake& request) const;
+  static RdmaHandshake Reply(const Device& device, const RdmaHandshake& request,
+                             const Endpoint& endpoint);
+  // Under mutex_:
+  absl::StatusOr<RdmaHandshake> Confirm(const RdmaHandshake& request);
+  absl::Status Admit(const RdmaHandshake& request);
+  Endpoints::iterator FindEndpoint(const RdmaHandshake& request);
   absl::Status MakeRoom();
 
   const RdmaTargetOptions options_;
-  PathBreakers breakers_;  // an initiator whose link is dead costs a second each time
   std::vector<Device> devices_;
+  mutable std::mutex mutex_;
+  PathBreakers breakers_;  // an initiator whose link is dead costs a second each time
   Endpoints endpoints_;
+  size_t establishing_ = 0;  // that will want a place among them
+  uint64_t requests_ = 0;    // admitted
 };
 
 }  // namespace railhop

@@ -1,9 +1,11 @@
-#include "actors/background_worker.h"
+#include "runtime/background_worker.h"
 
 #include <pthread.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace railhop {
@@ -32,10 +34,25 @@ std::shared_ptr<BackgroundWorker::Job> BackgroundWorker::Start(std::function<abs
   const auto idle = std::find_if(workers_.begin(), workers_.end(),
                                  [](const Worker& worker) { return !worker.running; });
   if (idle == workers_.end()) return job;
+  const bool none_runs = std::none_of(workers_.begin(), workers_.end(),
+                                      [](const Worker& worker) { return worker.running; });
   if (idle->thread.joinable()) idle->thread.join();  // it is past its last look at jobs_
-  idle->running = true;
-  idle->thread = std::thread([this, idle] { Run(*idle); });
+  try {
+    idle->thread = std::thread([this, idle] { Run(*idle); });
+    idle->running = true;
+  } catch (const std::system_error& error) {
+    if (none_runs) Refuse(*job, error.what());
+  }
   return job;
+}
+
+// Under mutex_.
+void BackgroundWorker::Refuse(Job& job, const char* reason) {
+  jobs_.clear();
+  job.status_ = absl::ResourceExhaustedError(
+      std::string("no thread is left for background work (ulimit -u): ") + reason);
+  job.done_.store(true, std::memory_order_release);
+  wake_();
 }
 
 void BackgroundWorker::Run(Worker& self) {

@@ -1,12 +1,16 @@
-#include "actors/background_worker.h"
+#include "runtime/background_worker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/support/flag.h"
@@ -15,6 +19,12 @@ namespace railhop {
 namespace {
 
 using testing::ElementsAre;
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
 
 TEST(BackgroundWorkerTest, RunsJobsInOrderOnAThreadOfItsOwn) {
   std::vector<int> order;
@@ -111,6 +121,30 @@ TEST(BackgroundWorkerTest, EndsAfterTheJobUnderWayAndDropsTheRest) {
   EXPECT_TRUE(first->done());
   // Whether the second had begun is a matter of luck; the worker no longer runs either way.
   EXPECT_EQ(ran, second->done() ? 2 : 1);
+}
+
+// As a user who may have one thread, in a process of its own.
+int ExitCodeWithoutAThread() {
+  int wakes = 0;
+  BackgroundWorker worker([&] { ++wakes; });
+  const rlimit limit{1, 1};
+  if (setrlimit(RLIMIT_NPROC, &limit) != 0 || setuid(54321) != 0) return 2;
+  const auto job = worker.Start([] { return absl::OkStatus(); });
+  if (!job->done() || wakes != 1) return 3;
+  if (job->status().code() != absl::StatusCode::kResourceExhausted) return 4;
+  return std::string(job->status().message()).find("ulimit -u") == std::string::npos ? 5 : 0;
+}
+
+TEST(BackgroundWorkerTest, AJobThatThereIsNoThreadForIsDoneWithTheReason) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become a user that has no other process";
+  if (kThreadSanitizer) GTEST_SKIP() << "its own thread counts towards the limit";
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(ExitCodeWithoutAThread());
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

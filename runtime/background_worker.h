@@ -1,4 +1,4 @@
-// BackgroundWorker: work of the control path that would hold its reactor up - faulting in the 144
+// BackgroundWorker: work of the control path that would hold its thread up - faulting in the 144
 // MiB of a staging lane takes 50 to 150 ms - done beside it, in the order in which it was asked
 // for: one job after another, or a few at a time.
 //
@@ -35,14 +35,17 @@ class BackgroundWorker {
     std::atomic<bool> done_{false};
   };
 
-  // `wake` is called on the working thread after each job. `threads`: so many jobs at a time.
+  // `wake` is called on the working thread after each job. `threads`: so many jobs at a time, if
+  // the system has as many.
   explicit BackgroundWorker(std::function<void()> wake, size_t threads = 1);
   // Waits for the jobs under way; those that have not begun are never done.
   ~BackgroundWorker();
   BackgroundWorker(const BackgroundWorker&) = delete;
   BackgroundWorker& operator=(const BackgroundWorker&) = delete;
 
-  // What `work` captures lives until it has run, whoever has lost interest in the job by then.
+  // What `work` captures lives until it has run, whoever has lost interest in the job by then. A
+  // job that there is no thread for at all is done at once, with ResourceExhausted, and `wake` is
+  // called.
   std::shared_ptr<Job> Start(std::function<absl::Status()> work);
 
  private:
@@ -51,6 +54,7 @@ class BackgroundWorker {
     bool running = false;  // under mutex_: it will look at jobs_ again
   };
   void Run(Worker& self);
+  void Refuse(Job& job, const char* reason);
 
   const std::function<void()> wake_;
   cpu_set_t cores_;
