@@ -105,9 +105,11 @@ class EngineOnRails : public testing::Test {
     EXPECT_NE(peer, kNoSegment) << TransferEngine::last_error();
     return peer;
   }
-  BatchHandle Begin(const std::vector<TransferTask>& tasks) {
+  BatchHandle Begin(const std::vector<TransferTask>& tasks,
+                    std::chrono::milliseconds deadline = std::chrono::milliseconds(0)) {
     const BatchHandle batch = engine_->AllocateBatch(tasks.size());
-    EXPECT_EQ(engine_->Submit(batch, tasks), EngineError::kOk) << TransferEngine::last_error();
+    EXPECT_EQ(engine_->Submit(batch, tasks, deadline), EngineError::kOk)
+        << TransferEngine::last_error();
     return batch;
   }
   TransferState Finish(BatchHandle batch) {
