@@ -10,13 +10,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
 #include "tests/bench/harness.h"
+#include "tests/bench/rdma/loads.h"
 #include "tests/bench/rdma/rails.h"
 #include "tests/bench/rdma/stuck.h"
 #include "tests/bench/rdma/subject.h"
@@ -27,9 +28,7 @@ namespace {
 
 constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * kKiB;
-constexpr uint64_t kKvLayer = 2'359'296;  // bytes of a request of the batch "1k1k/kv"
-constexpr uint64_t kKvScale = 16;         // KV batches are divided by it: a second and more each
-constexpr uint64_t kSideMib = 16;         // memory of each engine
+constexpr uint64_t kSideMib = 16;  // memory of each engine
 constexpr uint64_t kPacketBytes = 4096;
 constexpr int kRails = 4;
 constexpr int kShapedMbit = 50;  // about half of what the emulated processor carries
@@ -67,33 +66,6 @@ SideProgram Ranked(const std::string& device, const std::string& folder) {
   SideProgram program = Railhop(device);
   program.environment.push_back("RAILHOP_CONFIG=" + path);
   return program;
-}
-
-// 64 KiB, 512 KiB, a layer of a KV cache and 8 MiB, from 1 and 4 threads.
-std::vector<RdmaLoad> Sweep() {
-  std::vector<RdmaLoad> loads;
-  for (const int threads : {1, 4}) {
-    for (const auto& [length, count] : {std::pair{64 * kKiB, 16}, std::pair{512 * kKiB, 4},
-                                        std::pair{kKvLayer, 1}, std::pair{8 * kMiB, 1}}) {
-      loads.push_back({length, count, threads});
-    }
-  }
-  return loads;
-}
-
-// The batches of KV caches, scaled, by name.
-std::vector<std::pair<std::string, RdmaLoad>> KvLoads() {
-  std::ifstream file(RAILHOP_SOURCE_DIR "/tests/data/kv_batches.json");
-  std::vector<std::pair<std::string, RdmaLoad>> loads;
-  for (const nlohmann::json& batch : nlohmann::json::parse(file)["batches"]) {
-    const std::string name = batch["name"];
-    const size_t slash = name.find("/kv");
-    if (slash == std::string::npos) continue;
-    const uint64_t length = batch["lengths"][0];  // of all of them
-    loads.emplace_back("kv_" + name.substr(0, slash),
-                       RdmaLoad{.length = length / kKvScale, .count = batch["count"]});
-  }
-  return loads;
 }
 
 class RdmaBench {
@@ -163,19 +135,22 @@ class RdmaBench {
     const RdmaLoad many{.length = 64 * kKiB, .count = 128};
     Rate("rdma.direct_64k", railhop_, perftest_, many, ">= 0.95", {0});
     Rate("rdma.direct_64k_unshaped", railhop_, perftest_, many, "");
-    for (const RdmaLoad& load : Sweep()) {
+    for (const RdmaLoad& load : AllLoads()) {
       Rate("rdma.sweep." + LoadName(load), railhop_, perftest_, load, "");
     }
   }
 
   void VersusMooncake() {
+    std::set<std::string> measured;
+    const auto rate = [&](const RdmaLoad& load, const std::string& goal) {
+      if (!measured.insert(LoadName(load)).second) return;
+      Rate("rdma.vs_mooncake." + LoadName(load), railhop_, mooncake_, load, goal);
+    };
     for (const RdmaLoad& load :
          {RdmaLoad{64 * kKiB, 16}, RdmaLoad{64 * kKiB, 64}, RdmaLoad{kMiB, 8}}) {
-      Rate("rdma.vs_mooncake." + LoadName(load), railhop_, mooncake_, load, ">= 1.25");
+      rate(load, ">= 1.25");
     }
-    for (const auto& [name, load] : KvLoads()) {
-      Rate("rdma.vs_mooncake." + name, railhop_, mooncake_, load, "");
-    }
+    for (const RdmaLoad& load : AllLoads()) rate(load, "");
   }
 
   void Cpu() {
@@ -226,11 +201,8 @@ class RdmaBench {
     if (!Relays()) return Skip("rdma.relay", "the relay sent nothing: all went direct");
     const std::vector<int> shaped = {0, 1};
     Rate("rdma.relay_2m", relayed_, direct_, {kKvLayer, 4}, ">= 0.95", shaped);
-    for (const RdmaLoad& load : Sweep()) {
+    for (const RdmaLoad& load : AllLoads()) {
       Rate("rdma.relay." + LoadName(load), relayed_, direct_, load, "", shaped);
-    }
-    for (const auto& [name, load] : KvLoads()) {
-      Rate("rdma.relay." + name, relayed_, direct_, load, "", shaped);
     }
   }
 

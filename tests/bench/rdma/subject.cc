@@ -11,18 +11,9 @@
 namespace railhop {
 namespace {
 
-constexpr uint64_t kKiB = 1024;
-constexpr uint64_t kMiB = 1024 * kKiB;
 constexpr int kMostFailures = 10;
 
 }  // namespace
-
-std::string LoadName(const RdmaLoad& load) {
-  const std::string size = load.length % kMiB == 0 ? fmt::format("{}m", load.length / kMiB)
-                                                   : fmt::format("{}k", load.length / kKiB);
-  const std::string threads = load.threads == 1 ? "" : fmt::format("_t{}", load.threads);
-  return fmt::format("{}_b{}{}", size, load.count, threads);
-}
 
 void GiveUp(const std::string& subject, const absl::Status& status) {
   std::cerr << "rdma: " << subject << ": " << std::string(status.message()) << "\n";

@@ -13,18 +13,10 @@
 
 #include "absl/status/status.h"
 #include "tests/bench/harness.h"
+#include "tests/bench/rdma/loads.h"
 #include "tests/bench/sides/side.h"
 
 namespace railhop {
-
-// What is written at a time, and how.
-struct RdmaLoad {
-  uint64_t length = 0;  // bytes of each request
-  int count = 1;        // requests of a batch
-  int threads = 1;
-};
-// "64k_b16_t4"
-std::string LoadName(const RdmaLoad& load);
 
 // Says so on standard error, and exits.
 [[noreturn]] void GiveUp(const std::string& subject, const absl::Status& status);

@@ -5,9 +5,10 @@ Usage: perftest.py KIND
 PERFTEST_DEVICES of the environment: the device that writes and the one that is written to, "rxe0,rxe1".
 Says "NAME ADDRESS" once it is up, to be passed back. Then, for each line
   write NAME ADDRESS DEPTH LENGTH THREADS MILLISECONDS
-it has ib_write_bw write LENGTH bytes at a time for about so long, with DEPTH of them under way, over one
-queue pair, as the engine does from however many threads, and answers as side.py does: "GB_PER_S 0 0 CPU_SECONDS_PER_GB GB". The CPU time is that of both processes
-beyond what a run of a few messages takes: their start is not in it. It cannot check bytes.
+it has ib_write_bw write LENGTH bytes at a time for about so long, with DEPTH of them under way for each of
+THREADS threads, over one queue pair, as the engine does from however many threads, and answers as side.py does:
+"GB_PER_S 0 0 CPU_SECONDS_PER_GB GB". The CPU time is that of both processes beyond what a run of a few messages
+takes: their start is not in it. It cannot check bytes.
 """
 
 import os
@@ -65,12 +66,12 @@ class Perftest:
             sys.exit(f"{' '.join(client.args)} says no bandwidth: {said}")
         return float(row[1]) * (1 << 20), cpu
 
-    def write(self, depth, length, _threads, milliseconds):
+    def write(self, depth, length, threads, milliseconds):
         if self.start_cpu is None:
             _, self.start_cpu = self.run(depth, 64, LEAST_COUNT)
         wanted = self.rate * milliseconds / 1e3 / length
         count = max(LEAST_COUNT, round(wanted))
-        self.rate, cpu = self.run(depth, length, count)
+        self.rate, cpu = self.run(depth * threads, length, count)
         gigabytes = count * length / 1e9
         return self.rate / 1e9, 0, 0, max(0, cpu - self.start_cpu) / gigabytes, gigabytes
 
