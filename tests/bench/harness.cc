@@ -202,7 +202,8 @@ void Bench::Run(const Figure& figure) {
 }
 
 void Bench::Print(const Figure& figure, const Result& result) {
-  const std::string line = JsonLine(figure, result);
+  const std::string objection = figure.objection ? figure.objection(result) : "";
+  const std::string line = JsonLine(figure, result, objection);
   if (!options_.save.empty()) {
     std::ofstream file(options_.save, std::ios::app);
     file << line << "\n";
@@ -237,10 +238,12 @@ void Bench::Print(const Figure& figure, const Result& result) {
         Short(result.reference_beside[i]), "", Short(result.ratio_beside[i]), "",
         GoalCell(other.goal, compared ? result.ratio_beside[i] : result.beside[i]));
   }
+  if (!objection.empty()) *out_ << fmt::format("{:24}the goal does not count: {}\n", "", objection);
   *out_ << std::flush;
 }
 
-std::string Bench::JsonLine(const Figure& figure, const Result& result) const {
+std::string Bench::JsonLine(const Figure& figure, const Result& result,
+                            const std::string& objection) const {
   nlohmann::ordered_json line;
   line["name"] = figure.name;
   line["value"] = result.value;
@@ -264,6 +267,7 @@ std::string Bench::JsonLine(const Figure& figure, const Result& result) const {
   line["subject_is"] = figure.subject_is;
   line["includes"] = figure.includes;
   AddGoal(&line, figure.goal, figure.reference ? result.ratio : result.value);
+  if (!objection.empty()) line["goal_does_not_count"] = objection;
   line["pairs"] = result.pairs;
   if (result.control) line["control"] = *result.control;
   line["placement"] = {{"cores", {cores_.first, cores_.second}},

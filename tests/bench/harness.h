@@ -55,6 +55,17 @@ struct Sample {
   std::vector<double> beside;  // as Figure::beside names them
 };
 
+struct Result {
+  double value = 0;                      // median of the subject's samples
+  double reference = 0;                  // median of the reference's samples
+  double ratio = 0;                      // median of the pairs' ratios
+  double ratio_low = 0, ratio_high = 0;  // quartiles of the pairs' ratios
+  std::optional<double> control;         // median of subject / subject
+  // Medians of what the samples carry besides, and of their pairs' ratios.
+  std::vector<double> beside, reference_beside, ratio_beside;
+  int pairs = 0;
+};
+
 // What else a figure shows.
 struct Beside {
   Beside(const char* what) : name(what) {}  // NOLINT: a plain name promises nothing
@@ -74,17 +85,8 @@ struct Figure {
   std::vector<Beside> beside = {};         // what each sample carries besides
   std::function<Sample()> subject = {};    // takes one sample
   std::function<Sample()> reference = {};  // empty: a figure without comparison
-};
-
-struct Result {
-  double value = 0;                      // median of the subject's samples
-  double reference = 0;                  // median of the reference's samples
-  double ratio = 0;                      // median of the pairs' ratios
-  double ratio_low = 0, ratio_high = 0;  // quartiles of the pairs' ratios
-  std::optional<double> control;         // median of subject / subject
-  // Medians of what the samples carry besides, and of their pairs' ratios.
-  std::vector<double> beside, reference_beside, ratio_beside;
-  int pairs = 0;
+  // Why the goal says nothing about this result, though it may be met; "": it does.
+  std::function<std::string(const Result&)> objection = {};
 };
 
 Result Measure(const Figure& figure, int pairs, bool control);
@@ -119,7 +121,8 @@ class Bench {
 
  private:
   void Print(const Figure& figure, const Result& result);
-  std::string JsonLine(const Figure& figure, const Result& result) const;
+  std::string JsonLine(const Figure& figure, const Result& result,
+                       const std::string& objection) const;
 
   BenchOptions options_;
   CorePair cores_;

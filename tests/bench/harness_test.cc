@@ -14,6 +14,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(MedianTest, TakesTheMiddle) {
   EXPECT_EQ(Median({3, 1, 2}), 2);
@@ -167,6 +168,22 @@ TEST(MeetsGoalTest, EachComparison) {
   EXPECT_FALSE(MeetsGoal("< 0.01", 0.01));
   EXPECT_TRUE(MeetsGoal("== 0", 0));
   EXPECT_FALSE(MeetsGoal("== 0", 1));
+}
+
+// What has to hold for the goal to mean anything is looked at in the result itself.
+TEST_F(BenchTest, AGoalThatDoesNotCountSaysWhy) {
+  Figure figure = Scripted({6}, {2});
+  figure.objection = [](const Result& result) {
+    return result.value == result.reference ? "" : "6 is not 2";
+  };
+  EXPECT_THAT(Output({.pairs = 1}, figure), HasSubstr("the goal does not count: 6 is not 2"));
+  const std::string json = Output({.json = true, .pairs = 1}, figure);
+  EXPECT_EQ(nlohmann::json::parse(json)["goal_does_not_count"], "6 is not 2");
+  Figure equal = Scripted({2}, {2});
+  equal.objection = figure.objection;
+  EXPECT_THAT(Output({.pairs = 1}, equal), Not(HasSubstr("does not count")));
+  EXPECT_FALSE(nlohmann::json::parse(Output({.json = true, .pairs = 1}, equal))
+                   .contains("goal_does_not_count"));
 }
 
 TEST_F(BenchTest, OnlyMatchingFiguresRun) {
