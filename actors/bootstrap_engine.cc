@@ -214,7 +214,8 @@ LocalFabric ChooseFabric(const EngineOptions& options, const EngineEnvironment& 
 absl::StatusOr<StartLocal> ChooseLocalSegment(const LocalFabric& fabric,
                                               const EngineEnvironment& environment,
                                               const RankConfig& config,
-                                              const std::shared_ptr<TcpBounces>& bounces) {
+                                              const std::shared_ptr<TcpBounces>& bounces,
+                                              RdmaAddressOf address_of) {
   using Started = absl::StatusOr<std::unique_ptr<LocalSegment>>;
   if (fabric.protocol == SegmentProtocol::kTcp) {
     return [&environment, bounces](const std::string& host, const std::string& name) -> Started {
@@ -241,6 +242,7 @@ absl::StatusOr<StartLocal> ChooseLocalSegment(const LocalFabric& fabric,
     options.devices.push_back(*device);
   }
   options.matrix = *std::move(matrix);
+  options.address_of = std::move(address_of);
   return [&environment, options = std::move(options)](const std::string& host,
                                                       const std::string& name) -> Started {
     return RdmaSegment::Start(host, name, options, environment);
@@ -265,8 +267,10 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   if (!LoadEngineConfig(options, environment, "", &config, error)) return nullptr;
   const LocalFabric fabric = ChooseFabric(options, environment, &config);
   RankStaging staging = MakeStaging(&config);
+  const auto addresses = std::make_shared<PeerAddresses>();
+  const auto address_of = [addresses](const NicPath& path) { return addresses->Find(path); };
   const absl::StatusOr<StartLocal> start_local =
-      ChooseLocalSegment(fabric, environment, config, staging.bounces);
+      ChooseLocalSegment(fabric, environment, config, staging.bounces, address_of);
   if (!Fail(start_local.status(), error)) return nullptr;
   auto found = StartSegment(options, environment, *start_local);
   if (!Fail(found.status(), error)) return nullptr;
@@ -279,10 +283,13 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
                     .tcp_local = environment.tcp_local,
                     .sim_directory = config.sim_directory,
                     .cached = !environment.disable_metacache});
-  auto nics = MakeRdmaNics(fabric.devices, config,
-                           [directory](const std::string& server, const std::string& json) {
-                             return directory->metadata().Exchange(server, json);
-                           });
+  addresses->Use(directory);
+  auto nics = MakeRdmaNics(
+      fabric.devices, config,
+      [directory](const std::string& server, const std::string& json) {
+        return directory->metadata().Exchange(server, json);
+      },
+      address_of);
   if (!Fail(nics.status(), error)) return nullptr;
   std::vector<Nic*> approaching;
   for (const std::unique_ptr<Nic>& nic : *nics) approaching.push_back(nic.get());

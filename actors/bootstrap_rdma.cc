@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -107,9 +108,41 @@ absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment,
   return devices;
 }
 
+void PeerAddresses::Use(const std::shared_ptr<SegmentDirectory>& directory) {
+  const std::lock_guard lock(mutex_);
+  directory_ = directory;
+}
+
+absl::StatusOr<RdmaAddress> PeerAddresses::Find(const NicPath& path) const {
+  std::shared_ptr<SegmentDirectory> directory;
+  {
+    const std::lock_guard lock(mutex_);
+    directory = directory_.lock();
+  }
+  if (directory == nullptr) return absl::UnavailableError("this engine is not up yet, or ends");
+  const absl::StatusOr<SegmentDescriptor> segment = directory->metadata().Fetch(
+      path.server, {.until = std::chrono::steady_clock::now() + kPatience});
+  if (!segment.ok()) {
+    return absl::Status(segment.status().code(),
+                        fmt::format("its segment {} cannot be read: {}", path.server,
+                                    std::string(segment.status().message())));
+  }
+  const auto device =
+      std::find_if(segment->devices.begin(), segment->devices.end(),
+                   [&path](const SegmentDevice& each) { return each.name == path.nic; });
+  if (device == segment->devices.end()) {
+    return absl::NotFoundError(
+        fmt::format("its segment {} has no device {}", path.server, path.nic));
+  }
+  const absl::StatusOr<Gid> gid = ParseGid(device->gid);
+  if (!gid.ok()) return gid.status();
+  return RdmaAddress{.gid = *gid, .lid = device->lid};
+}
+
 absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices& devices,
                                                                const RankConfig& config,
-                                                               const RdmaExchange& exchange) {
+                                                               const RdmaExchange& exchange,
+                                                               const RdmaAddressOf& address_of) {
   const bool one_thread = !devices.empty() && PostsWhereItPolls(config);
   std::vector<std::unique_ptr<Nic>> nics;
   for (size_t i = 0; i < devices.size(); ++i) {
@@ -117,6 +150,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices
     RdmaNicOptions options;
     options.server_name = config.name;
     options.exchange = exchange;
+    options.address_of = address_of;
     options.send_queue_depth = wanted.queue_depth;
     options.one_thread = one_thread;
     options.max_endpoints =

@@ -1,7 +1,9 @@
 // The NICs of an engine over RDMA: which devices, opened, and a NIC on each.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 #include "actors/bootstrap_config.h"
 #include "actors/route_builder.h"
 #include "transport/engine/environment.h"
+#include "transport/engine/segment_directory.h"
 #include "transport/fabric/rdma/rdma_device.h"
 #include "transport/fabric/rdma/rdma_nic.h"
 
@@ -30,10 +33,28 @@ void ApplyRdmaEnvironment(const EngineEnvironment& environment, NicConfig* nic);
 absl::StatusOr<RdmaDevices> UseRdma(const EngineEnvironment& environment,
                                     const std::string& device_names, RankConfig* config);
 
+// Where NICs of peers are, for those whose handshakes do not say it: from the descriptors of their
+// segments, which are read anew each time. Any thread.
+class PeerAddresses {
+ public:
+  // From now on; the segment that needs it is there before the directory.
+  void Use(const std::shared_ptr<SegmentDirectory>& directory);
+  // As RdmaAddressOf. NotFound: the segment has no such NIC; or the error of reading it.
+  absl::StatusOr<RdmaAddress> Find(const NicPath& path) const;
+
+ private:
+  // A peer that does not answer holds up other handshakes that long.
+  static constexpr std::chrono::milliseconds kPatience{1000};
+
+  mutable std::mutex mutex_;
+  std::weak_ptr<SegmentDirectory> directory_;
+};
+
 // A NIC on each device, by position those of the config.
 absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices& devices,
                                                                const RankConfig& config,
-                                                               const RdmaExchange& exchange);
+                                                               const RdmaExchange& exchange,
+                                                               const RdmaAddressOf& address_of);
 
 // Connects, beside the control reactor, what EndpointActor connects first of a target: a peer whose
 // link is dead holds up this thread and nobody else.

@@ -57,6 +57,41 @@ TEST_F(RdmaNicTest, ReadsFetchTheTargetsBytes) {
   EXPECT_NE(local_[4095], remote_[4095]);
 }
 
+// Older Mooncakes: neither end says where it is, each looks the other up.
+TEST_F(RdmaNicTest, HandshakesWithoutAGidGoByWhatIsLookedUp) {
+  const auto look_up = [](std::shared_ptr<RdmaDevice> device, std::string path) -> RdmaAddressOf {
+    return [=](const NicPath& asked) -> absl::StatusOr<RdmaAddress> {
+      EXPECT_EQ(FormatNicPath(asked), path);
+      return RdmaAddress{.gid = device->gid().gid, .lid = device->lid()};
+    };
+  };
+  target_ = *RdmaTarget::Create({far_}, {.address_of = look_up(near_, "here:9@rxe0")});
+  const auto strip = [](const std::string& json) {
+    RdmaHandshake message = *RdmaHandshake::Decode(json);
+    message.gid.reset();
+    return message.Encode();
+  };
+  const auto exchange = [this, strip](const std::string&,
+                                      const std::string& json) -> absl::StatusOr<std::string> {
+    return strip(*target_->Answer(strip(json)));
+  };
+  nic_ = MakeNic({.server_name = "here:9",
+                  .exchange = exchange,
+                  .address_of = look_up(far_, "there:2@rxe1"),
+                  .send_queue_depth = kDepth,
+                  .retry = kQuickRetry});
+  endpoint_ = Connected();
+  EXPECT_EQ(Run(Write(0, 4096)), FabricStatus::kOk);
+  EXPECT_EQ(memcmp(remote_.data(), local_.data(), 4096), 0);
+
+  nic_ = MakeNic({.server_name = "here:9",
+                  .exchange = exchange,
+                  .send_queue_depth = kDepth,
+                  .retry = kQuickRetry});
+  EXPECT_THAT(std::string(nic_->Connect(Info(), 0).status().message()),
+              HasSubstr("the handshake of there:2@rxe1 has no local_gid"));
+}
+
 TEST_F(RdmaNicTest, NothingMovesBeforeSubmit) {
   ASSERT_TRUE(nic_->Prepare(Write(0, 64)));
   NicCompletion completion;

@@ -42,6 +42,7 @@ absl::StatusOr<std::unique_ptr<RdmaSegment>> RdmaSegment::Start(
   // Without a name it is in P2P mode, where names of engines are addresses of their listeners.
   RdmaTargetOptions target_options;
   if (name.empty()) target_options.is_gone = IsGone;
+  target_options.address_of = options.address_of;
   auto target = RdmaTarget::Create(options.devices, target_options);
   if (!target.ok()) return target.status();
   SegmentDescriptor descriptor;

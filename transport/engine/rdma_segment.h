@@ -26,6 +26,7 @@ class RdmaSegment final : public LocalSegment {
     // In the order of the matrix' NICs, which is that of each buffer's keys.
     std::vector<std::shared_ptr<RdmaDevice>> devices = {};
     PriorityMatrix matrix = {};
+    RdmaAddressOf address_of = nullptr;  // as of RdmaTargetOptions
   };
 
   // `host`, `name`: as of TcpSegment.

@@ -131,4 +131,19 @@ absl::StatusOr<RdmaHandshake> RdmaHandshake::Decode(std::string_view text) {
   return message;
 }
 
+absl::StatusOr<RdmaAddress> RdmaHandshake::SenderAddress(const RdmaAddressOf& address_of) const {
+  if (gid.has_value()) return RdmaAddress{.gid = *gid, .lid = lid};
+  const absl::StatusOr<NicPath> path = ParseNicPath(local_nic_path);
+  if (!path.ok()) return path.status();
+  if (address_of == nullptr) {
+    return absl::FailedPreconditionError(fmt::format(
+        "the handshake of {} has no local_gid, and its segment is not known", local_nic_path));
+  }
+  absl::StatusOr<RdmaAddress> found = address_of(*path);
+  if (found.ok()) return found;
+  return absl::Status(found.status().code(),
+                      fmt::format("the handshake of {} has no local_gid: {}", local_nic_path,
+                                  std::string(found.status().message())));
+}
+
 }  // namespace railhop

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,14 @@ struct NicPath {
 std::string FormatNicPath(const NicPath& path);
 // Split at the last '@'. InvalidArgument: no '@', or nothing before or after it.
 absl::StatusOr<NicPath> ParseNicPath(std::string_view text);
+
+// Where a NIC is reached.
+struct RdmaAddress {
+  Gid gid{};
+  uint16_t lid = 0;
+};
+// That of a peer's NIC, as the descriptor of its segment has it. May block for a second or so.
+using RdmaAddressOf = std::function<absl::StatusOr<RdmaAddress>(const NicPath&)>;
 
 struct RdmaHandshake {
   // MC_NUM_QP_PER_EP; bounds what a peer can make us create.
@@ -53,6 +62,10 @@ struct RdmaHandshake {
   // InvalidArgument: no JSON, or a key, named, of another type or out of its range. All keys may be
   // missing, and keys that are not known are skipped.
   static absl::StatusOr<RdmaHandshake> Decode(std::string_view json);
+
+  // Where the sender's NIC is: as the message says, else as `address_of` does, whose errors it
+  // passes on. FailedPrecondition: neither does.
+  absl::StatusOr<RdmaAddress> SenderAddress(const RdmaAddressOf& address_of) const;
 };
 
 }  // namespace railhop

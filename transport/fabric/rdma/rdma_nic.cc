@@ -211,14 +211,16 @@ absl::Status RdmaNic::Handshake(const NicPath& remote, const QueuePairs& queue_p
     return absl::FailedPreconditionError(fmt::format("\"{}\" answers to \"{}\" instead",
                                                      reply->local_nic_path, reply->peer_nic_path));
   }
-  if (reply->qp_numbers.size() != message.qp_numbers.size() || !reply->gid.has_value()) {
-    return absl::FailedPreconditionError(fmt::format(
-        "it answers with {} queue pairs and {} GID, not with {} and one", reply->qp_numbers.size(),
-        reply->gid.has_value() ? "a" : "no", message.qp_numbers.size()));
+  if (reply->qp_numbers.size() != message.qp_numbers.size()) {
+    return absl::FailedPreconditionError(fmt::format("it answers with {} queue pairs, not with {}",
+                                                     reply->qp_numbers.size(),
+                                                     message.qp_numbers.size()));
   }
+  const absl::StatusOr<RdmaAddress> peer = reply->SenderAddress(options_.address_of);
+  if (!peer.ok()) return peer.status();
   for (size_t i = 0; i < queue_pairs.size(); ++i) {
     absl::Status status = queue_pairs[i]->Connect(
-        {.gid = *reply->gid, .lid = reply->lid, .number = reply->qp_numbers[i]}, options_.retry);
+        {.gid = peer->gid, .lid = peer->lid, .number = reply->qp_numbers[i]}, options_.retry);
     if (!status.ok()) return status;
   }
   if (!reply->ready_ack.has_value()) return absl::OkStatus();

@@ -56,8 +56,9 @@ using RdmaExchange =
 struct RdmaNicOptions {
   std::string server_name;  // this process', "host:port": no two processes have the same
   RdmaExchange exchange;
-  uint32_t send_queue_depth = 256;  // per endpoint, 1..16384
-  uint32_t max_endpoints = 64;      // 1..4000; those that are being drained come on top
+  RdmaAddressOf address_of = nullptr;  // of targets whose handshakes have no GID; nullptr: refused
+  uint32_t send_queue_depth = 256;     // per endpoint, 1..16384
+  uint32_t max_endpoints = 64;         // 1..4000; those that are being drained come on top
   EvictionPolicy eviction = EvictionPolicy::kSieve;
   // Of an endpoint, 1..255: as many as the target has. Mooncake takes no other number than its own
   // MC_NUM_QP_PER_EP, and may itself send over all of them. Ours go over the first.

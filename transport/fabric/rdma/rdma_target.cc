@@ -69,6 +69,8 @@ RdmaTarget::Endpoints::iterator RdmaTarget::FindEndpoint(const RdmaHandshake& re
 
 absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Establish(const Device& device,
                                                            const RdmaHandshake& request) const {
+  const absl::StatusOr<RdmaAddress> peer = request.SenderAddress(options_.address_of);
+  if (!peer.ok()) return peer.status();
   Endpoint endpoint{.local_nic_path = request.peer_nic_path,
                     .peer_nic_path = request.local_nic_path,
                     .peer_qp_numbers = request.qp_numbers,
@@ -77,8 +79,8 @@ absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Establish(const Device& device,
   for (const uint32_t number : request.qp_numbers) {
     auto made = QueuePair::Create(device.device, device.completions->get(), 1);
     if (!made.ok()) return made.status();
-    const absl::Status status = (*made)->Connect(
-        {.gid = *request.gid, .lid = request.lid, .number = number}, options_.retry);
+    const absl::Status status =
+        (*made)->Connect({.gid = peer->gid, .lid = peer->lid, .number = number}, options_.retry);
     if (!status.ok()) return status;
     endpoint.queue_pairs.push_back(*std::move(made));
   }
@@ -120,8 +122,8 @@ absl::StatusOr<RdmaHandshake> RdmaTarget::Confirm(const RdmaHandshake& request) 
 }
 
 absl::Status RdmaTarget::Admit(const RdmaHandshake& request) {
-  if (request.qp_numbers.empty() || !request.gid.has_value()) {
-    return absl::InvalidArgumentError("a handshake needs qp_num and local_gid");
+  if (request.qp_numbers.empty()) {
+    return absl::InvalidArgumentError("a handshake needs qp_num");
   }
   // The same NIC with other queue pairs: its process was started anew, or has given up the old.
   if (const auto found = FindEndpoint(request); found != endpoints_.end()) endpoints_.erase(found);

@@ -42,6 +42,8 @@ struct RdmaTargetOptions {
   // Whether the process whose handshake listener is at `server` has surely ended; may take some
   // milliseconds. nullptr: nobody knows.
   std::function<bool(const std::string& server)> is_gone = nullptr;
+  // For initiators whose handshakes have no GID; nullptr: they are refused. Others wait meanwhile.
+  RdmaAddressOf address_of = nullptr;
 };
 
 class RdmaTarget {

@@ -51,6 +51,28 @@ TEST(RdmaHandshakeTest, AnOldPeersMessageLacksWhatCameLater) {
   EXPECT_FALSE(old->ready_ack.has_value());
 }
 
+TEST(RdmaHandshakeTest, ASenderThatDoesNotSayWhereItIsIsLookedUp) {
+  RdmaHandshake message = Example();
+  const auto look_up = [](const NicPath& path) -> absl::StatusOr<RdmaAddress> {
+    if (path.nic != "mlx5_0") return absl::NotFoundError("no such device");
+    EXPECT_EQ(path.server, "10.0.0.1:15432");
+    return RdmaAddress{.gid = {9}, .lid = 7};
+  };
+  message.lid = 3;
+  EXPECT_EQ(message.SenderAddress(look_up)->gid, message.gid) << "what it says counts";
+  EXPECT_EQ(message.SenderAddress(look_up)->lid, 3);
+  message.gid.reset();
+  EXPECT_EQ(message.SenderAddress(look_up)->gid, Gid{9});
+  EXPECT_EQ(message.SenderAddress(look_up)->lid, 7);
+  EXPECT_THAT(std::string(message.SenderAddress(nullptr).status().message()),
+              HasSubstr("10.0.0.1:15432@mlx5_0 has no local_gid"));
+  message.local_nic_path = "10.0.0.1:15432@mlx5_9";
+  const absl::Status refused = message.SenderAddress(look_up).status();
+  EXPECT_TRUE(absl::IsNotFound(refused));
+  EXPECT_THAT(std::string(refused.message()),
+              testing::AllOf(HasSubstr("mlx5_9 has no local_gid"), HasSubstr("no such device")));
+}
+
 TEST(RdmaHandshakeTest, ABadKeyIsNamed) {
   const auto error = [](const char* json) {
     return std::string(RdmaHandshake::Decode(json).status().message());
