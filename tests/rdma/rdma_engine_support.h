@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -105,11 +106,35 @@ class EngineOnRails : public testing::Test {
     EXPECT_NE(peer, kNoSegment) << TransferEngine::last_error();
     return peer;
   }
+  // `deadline`: of the batch; 0: the engine's own.
   BatchHandle Begin(const std::vector<TransferTask>& tasks,
                     std::chrono::milliseconds deadline = std::chrono::milliseconds(0)) {
     const BatchHandle batch = engine_->AllocateBatch(tasks.size());
     EXPECT_EQ(engine_->Submit(batch, tasks, deadline), EngineError::kOk)
         << TransferEngine::last_error();
+    return batch;
+  }
+  TransferState StateOf(BatchHandle batch) {
+    TransferStatus status;
+    EXPECT_EQ(engine_->BatchStatus(batch, &status), EngineError::kOk);
+    return status.state;
+  }
+  // Begins a write of all of `here_`, and waits for its deadline, at which it must be neither ended
+  // nor pending, and nothing of it be free.
+  BatchHandle WriteUntilItsDeadline(SegmentHandle peer, const Target& target,
+                                    const std::function<void()>& meanwhile) {
+    const BatchHandle batch = Begin({{.opcode = Opcode::kWrite,
+                                      .source = here_.data(),
+                                      .target = peer,
+                                      .target_address = target.address(),
+                                      .length = here_.size()}},
+                                    std::chrono::milliseconds(500));
+    meanwhile();
+    EXPECT_TRUE(
+        engine_->Wait(batch, std::chrono::duration_cast<std::chrono::milliseconds>(kTestPatience)));
+    EXPECT_EQ(StateOf(batch), TransferState::kTimeout);
+    EXPECT_EQ(engine_->FreeBatch(batch), EngineError::kBatchBusy);
+    EXPECT_EQ(engine_->UnregisterMemory(here_.data()), EngineError::kContext) << "it is read";
     return batch;
   }
   TransferState Finish(BatchHandle batch) {

@@ -275,5 +275,29 @@ TEST_F(RdmaEngineTest, AStoppedTargetHoldsNobodyUpAndGoesOn) {
   EXPECT_EQ(stopped.Sum(), SumOf(here_));
 }
 
+// Field fault S2: what is on the wire at the deadline is a TIMEOUT until it has ended, and then
+// nothing of the batch lands any more.
+TEST_F(RdmaEngineTest, S2ABatchToAStoppedTargetIsATimeoutUntilItHasEnded) {
+  constexpr size_t kMuch = 8 * kBytes;  // twice of what may be under way
+  Target stopped(nullptr, Devices({"rxe1"}), kMuch);
+  Start(Devices({"rxe0"}) + "slice_size: " + std::to_string(SlowRail::kSliceSize), kMuch);
+  const SegmentHandle peer = Open(stopped);
+  ASSERT_EQ(Move(Opcode::kWrite, peer, stopped), TransferState::kCompleted);
+  BatchHandle batch = kNoBatch;
+  {
+    Fill(5);
+    const SlowRail slow(0);
+    batch = WriteUntilItsDeadline(peer, stopped, [&] { stopped.Signal(SIGSTOP); });
+  }
+  EXPECT_TRUE(WaitUntil([&] { return HasEnded(StateOf(batch)); }));
+  EXPECT_EQ(StateOf(batch), TransferState::kFailed) << "not all of it was begun";
+  EXPECT_EQ(engine_->FreeBatch(batch), EngineError::kOk);
+  stopped.Signal(SIGCONT);
+  Fill(7);
+  EXPECT_TRUE(
+      WaitUntil([&] { return Move(Opcode::kWrite, peer, stopped) == TransferState::kCompleted; }));
+  EXPECT_EQ(stopped.Sum(), SumOf(here_));
+}
+
 }  // namespace
 }  // namespace railhop

@@ -249,5 +249,34 @@ TEST_F(RdmaRelayTest, ATargetThatStartsAnewIsRelayedToAgain) {
   EXPECT_EQ(next.Sum(), SumOf(here_));
 }
 
+// Field fault S2: what the relay has taken is a TIMEOUT for as long as it stands still, though its
+// device has sent it.
+TEST_F(RdmaRelayTest, S2WhatAStoppedRelayHasTakenIsATimeoutUntilItGoesOn) {
+  Relay relay(Relaying({"rxe1"}) + "slice_size: " + std::to_string(SlowRail::kSliceSize));
+  Target target(nullptr, Devices({"rxe1"}), 4 * kBytes);
+  StartBoth(relay, "rxe1", 4 * kBytes);
+  const SegmentHandle peer = Open(target);
+  ASSERT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kCompleted);
+  ASSERT_EQ(Stats().bytes_relayed, 4 * kBytes);
+  Fill(31);
+  BatchHandle batch = kNoBatch;
+  {
+    const SlowRail slow(1);
+    batch = WriteUntilItsDeadline(peer, target, [&, before = PacketsSent(1)] {
+      EXPECT_TRUE(WaitUntil([&] { return PacketsSent(1) > before; }));
+      relay.Signal(SIGSTOP);
+    });
+  }
+  target.Sum();  // its device goes on meanwhile
+  EXPECT_EQ(StateOf(batch), TransferState::kTimeout);
+  EXPECT_EQ(engine_->FreeBatch(batch), EngineError::kBatchBusy);
+  relay.Signal(SIGCONT);
+  EXPECT_TRUE(WaitUntil([&] { return HasEnded(StateOf(batch)); }));
+  EXPECT_EQ(engine_->FreeBatch(batch), EngineError::kOk);
+  Fill(37);
+  EXPECT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kCompleted);
+  EXPECT_EQ(target.Sum(), SumOf(here_));
+}
+
 }  // namespace
 }  // namespace railhop

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,35 @@ class PulledCable {
   }
   const std::string port_;
 };
+
+// A rail that sends 1 MB/s while the object lives, so that much is under way for long.
+class SlowRail {
+ public:
+  // Requests for it: longer ones are acknowledged too late for the default RdmaRetry.
+  static constexpr uint32_t kSliceSize = 16384;
+
+  explicit SlowRail(int rail) : queue_("dev rail" + std::to_string(rail) + " root") {
+    Set("replace " + queue_ + " tbf rate 8mbit burst 64kb limit 8mb");
+  }
+  ~SlowRail() { Set("delete " + queue_); }
+  SlowRail(const SlowRail&) = delete;
+  SlowRail& operator=(const SlowRail&) = delete;
+
+ private:
+  static void Set(const std::string& what) {
+    EXPECT_EQ(std::system(("tc qdisc " + what).c_str()), 0);
+  }
+  const std::string queue_;
+};
+
+// Packets that the rail's device has sent so far.
+inline uint64_t PacketsSent(int rail) {
+  std::ifstream file("/sys/class/infiniband/rxe" + std::to_string(rail) +
+                     "/ports/1/hw_counters/sent_pkts");
+  uint64_t packets = 0;
+  EXPECT_TRUE(file >> packets);
+  return packets;
+}
 
 // What the kernel counts for all devices: "0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0", ...
 inline std::string KernelResources() {
