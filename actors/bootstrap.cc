@@ -253,10 +253,9 @@ class RankImpl final : public Rank {
 
 }  // namespace
 
-std::unique_ptr<Rank> MakeRank(RankConfig config, RankStaging staging, ReadTarget read,
-                               std::vector<std::unique_ptr<Nic>> nics, std::string* error) {
-  ResolvedLayout layout;
-  if (!ResolveLayout(config, DetectHostCores(), &layout, error)) return nullptr;
+std::unique_ptr<Rank> MakeRank(RankConfig config, const ResolvedLayout& layout, RankStaging staging,
+                               ReadTarget read, std::vector<std::unique_ptr<Nic>> nics,
+                               std::string* error) {
   for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
   absl::StatusOr<std::unique_ptr<ActorGraph>> graph = ActorGraph::Build(
       std::move(config), layout, std::move(staging), std::move(read), std::move(nics));
@@ -271,12 +270,14 @@ std::unique_ptr<Rank> Rank::Create(std::string_view config_text, std::string_vie
                                    std::string* error) {
   RankConfig config;
   if (!LoadRankConfig(config_text, config_name, std::getenv, &config, error)) return nullptr;
+  ResolvedLayout layout;
+  if (!ResolveLayout(config, DetectHostCores(), &layout, error)) return nullptr;
   const auto read = [directory = config.sim_directory](const std::string& target,
                                                        const std::stop_token&) {
     return LoadSimTarget(directory, target);
   };
   RankStaging staging = MakeStaging(&config);
-  return MakeRank(std::move(config), std::move(staging), read, {}, error);
+  return MakeRank(std::move(config), layout, std::move(staging), read, {}, error);
 }
 
 }  // namespace railhop

@@ -11,6 +11,7 @@
 
 #include "actors/bootstrap.h"
 #include "actors/bootstrap_config.h"
+#include "actors/bootstrap_layout.h"
 #include "actors/bootstrap_rank.h"
 #include "actors/bootstrap_rdma.h"
 #include "actors/bootstrap_settings.h"
@@ -276,6 +277,8 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   if (!Fail(found.status(), error)) return nullptr;
 
   config.name = found->segment->name();
+  ResolvedLayout layout;
+  if (!ResolveLayout(config, DetectHostCores(), &layout, error)) return nullptr;
   auto directory = std::make_shared<SegmentDirectory>(
       found->segment->name(), std::move(found->metadata),
       SegmentAccess{.protocol = fabric.protocol,
@@ -285,7 +288,7 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
                     .cached = !environment.disable_metacache});
   addresses->Use(directory);
   auto nics = MakeRdmaNics(
-      fabric.devices, config,
+      fabric.devices, config, layout.IsOneReactor(ActorKind::kRelayPost, ActorKind::kCqPoll),
       [directory](const std::string& server, const std::string& json) {
         return directory->metadata().Exchange(server, json);
       },
@@ -293,11 +296,9 @@ std::unique_ptr<TransferEngine> MakeTransferEngine(const EngineOptions& options,
   if (!Fail(nics.status(), error)) return nullptr;
   std::vector<Nic*> approaching;
   for (const std::unique_ptr<Nic>& nic : *nics) approaching.push_back(nic.get());
-  RouteOptions routes{.rail_map = config.pxn.rail_map,
-                      .destination_affinity = config.destination_affinity};
-  for (const NicConfig& nic : config.nics) routes.own_rails.push_back(nic.rail);
+  const RouteOptions routes = RoutesOf(config);
   auto rank = MakeRank(
-      std::move(config), std::move(staging),
+      std::move(config), layout, std::move(staging),
       [directory, approaching, routes](const std::string& target, std::stop_token stop) {
         absl::StatusOr<TargetInfo> info = directory->Resolve(target, std::move(stop));
         if (info.ok() && !approaching.empty()) Approach(routes, approaching, *info);

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "actors/bootstrap_settings.h"
 #include "actors/nic_keeper.h"
 #include "actors/ordered_ports.h"
 #include "actors/post_job.h"
@@ -206,10 +207,7 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, ReadTarget read) {
   cq_poll_ = &system_.AddActor<CqPollActor>(on(ActorKind::kCqPoll), "cq_poll", poll);
   endpoint_ = &system_.AddActor<EndpointActor>(
       on(ActorKind::kEndpoint), "endpoint", std::make_unique<ResolverPool>(std::move(read)),
-      EndpointActor::Options{.nics = nic_pointers_,
-                             .routes = {.own_rails = rails_,
-                                        .rail_map = pxn.rail_map,
-                                        .destination_affinity = config_.destination_affinity}});
+      EndpointActor::Options{.nics = nic_pointers_, .routes = RoutesOf(config_)});
   AddNicKeeper(on(ActorKind::kEndpoint));
   watchdog_ =
       &system_.AddActor<WatchdogActor>(on(ActorKind::kWatchdog), "watchdog", kDeadlineSlots);

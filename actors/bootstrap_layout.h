@@ -33,6 +33,9 @@ struct ResolvedLayout {
   const ReactorConfig& ReactorOf(ActorKind kind) const {
     return reactors[static_cast<size_t>(reactor_of[static_cast<size_t>(kind)])];
   }
+  bool IsOneReactor(ActorKind a, ActorKind b) const {
+    return reactor_of[static_cast<size_t>(a)] == reactor_of[static_cast<size_t>(b)];
+  }
 };
 
 // Control actors (peer, watchdog, endpoint) may block for milliseconds: they live on a reactor

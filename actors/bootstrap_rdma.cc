@@ -10,7 +10,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "actors/bootstrap_layout.h"
 #include "actors/bootstrap_settings.h"
 #include "runtime/log.h"
 #include "transport/setting_text.h"
@@ -27,17 +26,6 @@ absl::Status Filter(std::string_view source, const std::string& names, RankConfi
 template <typename T>
 void Take(const std::string& text, T* value) {
   if (const std::optional<uint64_t> number = ParseNumber(text)) *value = static_cast<T>(*number);
-}
-
-// A layout that cannot be is an error later on.
-bool PostsWhereItPolls(const RankConfig& config) {
-  ResolvedLayout layout;
-  std::string error;
-  const auto reactor_of = [&layout](ActorKind kind) {
-    return layout.reactor_of[static_cast<size_t>(kind)];
-  };
-  return ResolveLayout(config, DetectHostCores(), &layout, &error) &&
-         reactor_of(ActorKind::kRelayPost) == reactor_of(ActorKind::kCqPoll);
 }
 
 }  // namespace
@@ -141,9 +129,9 @@ absl::StatusOr<RdmaAddress> PeerAddresses::Find(const NicPath& path) const {
 
 absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices& devices,
                                                                const RankConfig& config,
+                                                               bool one_thread,
                                                                const RdmaExchange& exchange,
                                                                const RdmaAddressOf& address_of) {
-  const bool one_thread = !devices.empty() && PostsWhereItPolls(config);
   std::vector<std::unique_ptr<Nic>> nics;
   for (size_t i = 0; i < devices.size(); ++i) {
     const NicConfig& wanted = config.nics[i];

@@ -50,9 +50,10 @@ class PeerAddresses {
   std::weak_ptr<SegmentDirectory> directory_;
 };
 
-// A NIC on each device, by position those of the config.
+// A NIC on each device, by position those of the config. `one_thread`: as of RdmaNicOptions.
 absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices& devices,
                                                                const RankConfig& config,
+                                                               bool one_thread,
                                                                const RdmaExchange& exchange,
                                                                const RdmaAddressOf& address_of);
 

@@ -339,6 +339,13 @@ void SwitchPxnOff(const std::string& reason, RankConfig* config) {
   pxn.enable = false;
 }
 
+RouteOptions RoutesOf(const RankConfig& config) {
+  RouteOptions routes{.rail_map = config.pxn.rail_map,
+                      .destination_affinity = config.destination_affinity};
+  for (const NicConfig& nic : config.nics) routes.own_rails.push_back(nic.rail);
+  return routes;
+}
+
 void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* config) {
   if (environment.Gives("MC_TRANSFER_TIMEOUT")) {
     config->batch_timeout_ms = environment.transfer_timeout_s * 1000;

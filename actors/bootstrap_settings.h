@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actors/bootstrap_config.h"
+#include "actors/route_builder.h"
 #include "transport/engine/environment.h"
 
 namespace railhop {
@@ -61,6 +62,9 @@ void FinishPxn(const std::vector<std::string>& errors, RankConfig* config);
 
 // This rank takes no part in relaying, for that reason; warns if it was to.
 void SwitchPxnOff(const std::string& reason, RankConfig* config);
+
+// How the rank reaches targets: its rails, the rail map, and what goes before them.
+RouteOptions RoutesOf(const RankConfig& config);
 
 // What the Transfer Engine's variables say of a rank: MC_TRANSFER_TIMEOUT and MC_SLICE_SIZE where
 // they are given, MC_FRAGMENT_RATIO, MC_RETRY_CNT. Their warnings go to the rank's.

@@ -156,6 +156,11 @@ class EngineOnRails : public testing::Test {
   TransferState Move(Opcode opcode, SegmentHandle peer, const Target& target) {
     return Move(opcode, peer, target.address(), here_.size());
   }
+  // Whether all of `here_` gets there, sooner or later.
+  bool WritesAgain(SegmentHandle peer, const Target& target) {
+    return WaitUntil(
+        [&] { return Move(Opcode::kWrite, peer, target) == TransferState::kCompleted; });
+  }
   RankStats Stats() const { return dynamic_cast<Rank&>(engine_->data_path()).Stats(); }
 
   std::vector<std::byte> here_;

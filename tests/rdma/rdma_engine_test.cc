@@ -176,8 +176,7 @@ TEST_F(RdmaEngineTest, TrafficReturnsWhenTheCableIsInAgain) {
     EXPECT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kFailed);
   }
   Fill(17);
-  EXPECT_TRUE(
-      WaitUntil([&] { return Move(Opcode::kWrite, peer, target) == TransferState::kCompleted; }));
+  EXPECT_TRUE(WritesAgain(peer, target));
   EXPECT_EQ(target.Sum(), SumOf(here_));
 }
 
@@ -247,8 +246,7 @@ TEST_F(RdmaEngineTest, AllRailsDownAndTrafficReturnsWithThem) {
     EXPECT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kFailed);
   }
   Fill(7);
-  EXPECT_TRUE(
-      WaitUntil([&] { return Move(Opcode::kWrite, peer, target) == TransferState::kCompleted; }));
+  EXPECT_TRUE(WritesAgain(peer, target));
   EXPECT_EQ(target.Sum(), SumOf(here_));
 }
 
@@ -270,8 +268,7 @@ TEST_F(RdmaEngineTest, AStoppedTargetHoldsNobodyUpAndGoesOn) {
   }
   stopped.Signal(SIGCONT);
   Fill(9);
-  EXPECT_TRUE(
-      WaitUntil([&] { return Move(Opcode::kWrite, peer, stopped) == TransferState::kCompleted; }));
+  EXPECT_TRUE(WritesAgain(peer, stopped));
   EXPECT_EQ(stopped.Sum(), SumOf(here_));
 }
 
@@ -294,8 +291,7 @@ TEST_F(RdmaEngineTest, S2ABatchToAStoppedTargetIsATimeoutUntilItHasEnded) {
   EXPECT_EQ(engine_->FreeBatch(batch), EngineError::kOk);
   stopped.Signal(SIGCONT);
   Fill(7);
-  EXPECT_TRUE(
-      WaitUntil([&] { return Move(Opcode::kWrite, peer, stopped) == TransferState::kCompleted; }));
+  EXPECT_TRUE(WritesAgain(peer, stopped));
   EXPECT_EQ(stopped.Sum(), SumOf(here_));
 }
 

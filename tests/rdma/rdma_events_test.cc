@@ -1,9 +1,7 @@
 // What a device tells by itself: its port goes down and comes back, its address changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -28,15 +26,6 @@ class RdmaEventsTest : public RdmaRails {
   }
   ~RdmaEventsTest() override { SetLogSink(previous_); }
 
-  // As the control reactor does: whenever the descriptor is readable.
-  template <class Condition>
-  bool TendUntil(Condition condition) {
-    return WaitUntil([&] {
-      pollfd entry{.fd = nic_->event_fd(), .events = POLLIN, .revents = 0};
-      if (poll(&entry, 1, 0) == 1) nic_->Tend(std::chrono::steady_clock::now());
-      return condition();
-    });
-  }
   bool Usable() const { return near_->usable().ok(); }
 
   std::vector<std::string> warnings_;
@@ -105,7 +94,7 @@ TEST_F(RdmaEventsTest, AnAddressThatChangesIsReadAnew) {
 // With the device's own words, from a device that never says them here.
 TEST_F(RdmaEventsTest, ADeviceThatIsBrokenStaysOut) {
   near_->Break("fatal device error");
-  nic_->Tend(std::chrono::steady_clock::now());
+  Tend();
   EXPECT_EQ(Run(Write(0, 64)), FabricStatus::kTransport);
   near_->ReadPortAnew();
   EXPECT_THAT(std::string(nic_->Connect(Info(), 0).status().message()),

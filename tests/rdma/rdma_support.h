@@ -3,8 +3,10 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <stdio.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -161,6 +163,19 @@ class RdmaRails : public testing::Test {
     auto endpoint = nic_->Connect(Info(), 0);
     EXPECT_TRUE(endpoint.ok()) << endpoint.status();
     return endpoint.value_or(0);
+  }
+
+  // As the control reactor does: whenever the NIC's descriptor is readable, and once a second.
+  void Tend(std::chrono::seconds later = std::chrono::seconds(0)) {
+    nic_->Tend(std::chrono::steady_clock::now() + later);
+  }
+  template <class Condition>
+  bool TendUntil(Condition condition) {
+    return WaitUntil([&] {
+      pollfd entry{.fd = nic_->event_fd(), .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, 0) == 1) Tend();
+      return condition();
+    });
   }
 
   // The first `length` bytes from `offset` on, to the same place of the far end.
