@@ -192,7 +192,7 @@ TEST(BootstrapConfigTest, ReadsRdmaNics) {
   EXPECT_EQ(config.nics[0].queue_depth, 64U);
   EXPECT_EQ(config.nics[1].port, 1);
   EXPECT_EQ(config.nics[1].gid_index, -1);
-  EXPECT_EQ(config.nics[1].max_endpoints, 256u);
+  EXPECT_EQ(config.nics[1].max_endpoints, 4000u);
   EXPECT_FALSE(config.nics[1].evict_oldest);
   EXPECT_EQ(config.nics[1].queue_pairs, 2u);
   EXPECT_EQ(config.nics[1].queue_depth, 256U);

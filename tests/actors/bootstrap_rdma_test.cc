@@ -48,7 +48,7 @@ TEST(ApplyRdmaEnvironmentTest, VariablesWin) {
                                           {"MC_IB_TC", "106"},
                                           {"MC_IB_SL", "3"},
                                           {"MC_IB_PCI_RELAXED_ORDERING", "0"},
-                                          {"MC_MAX_EP_PER_CTX", "256"},
+                                          {"MC_MAX_EP_PER_CTX", "65536"},
                                           {"MC_ENDPOINT_STORE_TYPE", "SIEVE"},
                                           {"MC_NUM_QP_PER_EP", "1"},
                                           {"MC_MAX_WR", "512"}});
@@ -59,7 +59,7 @@ TEST(ApplyRdmaEnvironmentTest, VariablesWin) {
   EXPECT_EQ(applied.traffic_class, 106);
   EXPECT_EQ(applied.service_level, 3);
   EXPECT_FALSE(applied.relaxed_ordering);
-  EXPECT_EQ(applied.max_endpoints, 256u) << "the default, but given";
+  EXPECT_EQ(applied.max_endpoints, 65536u) << "the default, but given";
   EXPECT_FALSE(applied.evict_oldest);
   EXPECT_EQ(applied.queue_pairs, 1u);
   EXPECT_EQ(applied.queue_depth, 512u);

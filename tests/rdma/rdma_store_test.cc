@@ -164,6 +164,21 @@ TEST_F(RdmaStoreTest, AllEndpointsMayBeFullAtOnce) {
   }
 }
 
+// More than the completion queue has room for at first: it grows while completions are in it.
+TEST_F(RdmaStoreTest, WithManyEndpointsTheCompletionQueueGrows) {
+  constexpr int kEndpoints = RdmaNic::kFirstEndpoints + 40;
+  target_ = *RdmaTarget::Create({far_}, {.max_endpoints = kEndpoints});
+  Use(kEndpoints);
+  std::vector<EndpointId> endpoints;
+  for (int i = 0; i < kEndpoints; ++i) {
+    endpoints.push_back(endpoint_ = Connect(i));
+    for (uint32_t j = 0; j < kDepth; ++j) ASSERT_TRUE(nic_->Prepare(Write(j * 64, 64)));
+    nic_->Submit();
+  }
+  EXPECT_THAT(StatusesOf(Await(*nic_, size_t{kEndpoints} * kDepth)), Each(FabricStatus::kOk));
+  for (const EndpointId endpoint : endpoints) EXPECT_EQ(RunOn(endpoint), FabricStatus::kOk);
+}
+
 class RdmaApproachTest : public RdmaStoreTest {
  protected:
   void SetUp() override {

@@ -260,8 +260,8 @@ constexpr EngineSetting kSettings[] = {
      .alias = nullptr,
      .type = Type::kNumber,
      .min = 1,
-     .max = 65535,
-     .default_value = "256",
+     .max = 65536,
+     .default_value = "65536",
      .help = "RDMA connections of one NIC, 4000 or what its device has room for at most; one more "
              "evicts another",
      .number = &EngineEnvironment::max_endpoints},

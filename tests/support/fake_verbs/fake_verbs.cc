@@ -59,6 +59,7 @@ class Fake final : public FakeVerbs {
     calls.clear();
     inline_room = 0;
     posted_inline = 0;
+    overflows = 0;
     in_thread_domains = 0;
   }
 
@@ -175,6 +176,7 @@ int PostSend(ibv_qp* of, ibv_send_wr* work, ibv_send_wr** bad) {
     ended.wr_id = work->wr_id;
     ended.status = status;
     ended.qp_num = of->qp_num;
+    if (queue->ended.size() == static_cast<size_t>(queue->cq.cqe)) ++fake.overflows;
     queue->ended.push_back(ended);
     if (std::exchange(queue->armed, false)) eventfd_write(queue->cq.channel->fd, 1);
   }
@@ -389,6 +391,11 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
   queue->cq.cq_context = cq_context;
   queue->cq.cqe = entries;
   return &queue->cq;
+}
+int ibv_resize_cq(ibv_cq* queue, int entries) {
+  ENTER("ibv_resize_cq", errno);
+  queue->cqe = entries;
+  return 0;
 }
 int ibv_destroy_cq(ibv_cq* queue) {
   ENTER("ibv_destroy_cq", errno);

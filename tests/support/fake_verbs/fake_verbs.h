@@ -69,6 +69,7 @@ class FakeVerbs {
   std::map<std::string, int> calls;
   uint32_t inline_room = 0;   // the largest that a queue pair was asked for
   int posted_inline = 0;      // requests
+  int overflows = 0;          // completions for which a queue had no room any more
   int in_thread_domains = 0;  // queue pairs that were made in such a domain
   int objects = 0;  // of all kinds that were made and are not destroyed, registrations too
 };

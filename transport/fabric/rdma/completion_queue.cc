@@ -35,6 +35,14 @@ CompletionQueue::~CompletionQueue() {
   device_->verbs().destroy_comp_channel(channel_);
 }
 
+absl::Status CompletionQueue::Grow(int entries) {
+  const int error = device_->verbs().resize_cq(queue_, entries);
+  if (error == 0) return absl::OkStatus();
+  return absl::ResourceExhaustedError(fmt::format(
+      "RDMA device {} does not enlarge a completion queue to {} entries (its limit is {}): {}",
+      device_->name(), entries, device_->max_completions(), strerror(error)));
+}
+
 int CompletionQueue::fd() const {
   return channel_->fd;
 }

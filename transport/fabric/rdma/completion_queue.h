@@ -1,10 +1,12 @@
 // A completion queue of a device, and a descriptor that tells of new completions once armed.
 //
-// Threads: one polls and arms. Polling is the owner's: ibv_poll_cq(get(), ...).
+// Threads: one polls and arms, another may let it grow meanwhile, for which the library has a lock.
+// Polling is the owner's: ibv_poll_cq(get(), ...).
 #pragma once
 
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/fabric/rdma/rdma_device.h"
 
@@ -24,6 +26,9 @@ class CompletionQueue {
   CompletionQueue& operator=(const CompletionQueue&) = delete;
 
   ibv_cq* get() const { return queue_; }
+  // From now on it has room for that many, and keeps what is in it. ResourceExhausted: it cannot,
+  // and stays as it is.
+  absl::Status Grow(int entries);
   int fd() const;
   // The next completion makes fd() readable: one that is not polled yet does not, so poll once more
   // afterwards. Takes back what an earlier Arm left behind.

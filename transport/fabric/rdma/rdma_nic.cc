@@ -19,18 +19,13 @@ namespace railhop {
 namespace {
 
 constexpr uint32_t kMaxDepth = 16384;
-constexpr uint32_t kMaxEndpoints = 4000;
 constexpr int kNumberBits = 48;  // of ibv_send_wr::wr_id; the rest is the slot
-constexpr int kCompletionsInTurn = 64;
+constexpr size_t kCompletionsInTurn = 64;
+constexpr size_t kReadyEntries = 16 * kCompletionsInTurn;
 
 using Clock = std::chrono::steady_clock;
 
-// Slots for so many endpoints, and for those that are being drained beside them.
-constexpr uint32_t SlotsFor(uint32_t endpoints) {
-  return endpoints + std::clamp(endpoints / 4, 4u, 64u);
-}
-
-absl::Status CheckOptions(const RdmaDevice& device, const RdmaNicOptions& options) {
+absl::Status CheckOptions(const RdmaDevice& device, const RdmaNicOptions& options, uint32_t slots) {
   const auto check = [&](const char* what, uint64_t value, uint64_t lowest, uint64_t highest) {
     if (value >= lowest && value <= highest) return absl::OkStatus();
     return absl::InvalidArgumentError(fmt::format("RDMA NIC {}: {} {} not in {}..{}", device.name(),
@@ -38,9 +33,9 @@ absl::Status CheckOptions(const RdmaDevice& device, const RdmaNicOptions& option
   };
   absl::Status status;
   status.Update(check("send queue depth", options.send_queue_depth, 1, kMaxDepth));
-  status.Update(check("endpoints", options.max_endpoints, 1, kMaxEndpoints));
+  status.Update(check("endpoints", options.max_endpoints, 1, RdmaNic::kMaxEndpoints));
   status.Update(check("endpoints, with those being drained, x send queue depth",
-                      uint64_t{SlotsFor(options.max_endpoints)} * options.send_queue_depth, 1,
+                      uint64_t{slots} * options.send_queue_depth, 1,
                       static_cast<uint64_t>(device.max_completions())));
   status.Update(check("queue pairs", options.queue_pairs, 1, RdmaHandshake::kMaxQueuePairs));
   status.Update(check("retry timeout", options.retry.timeout, 1, 31));
@@ -67,23 +62,29 @@ FabricStatus ToFabricStatus(int status) {
 
 }  // namespace
 
-uint32_t RdmaNic::MostEndpoints(const RdmaDevice& device, uint32_t send_queue_depth,
-                                uint32_t queue_pairs) {
-  const uint32_t slots =
-      std::min(static_cast<uint32_t>(device.max_completions()) / send_queue_depth,
-               static_cast<uint32_t>(device.max_queue_pairs()) / queue_pairs);
+uint32_t RdmaNic::SlotsFor(uint32_t endpoints) {
+  return endpoints + std::clamp(endpoints / 4, 4u, 64u);
+}
+
+uint32_t RdmaNic::EndpointsFor(uint32_t slots) {
   uint32_t endpoints = std::min(kMaxEndpoints, slots);
   while (endpoints != 0 && SlotsFor(endpoints) > slots) --endpoints;
   return endpoints;
 }
 
+uint32_t RdmaNic::MostEndpoints(const RdmaDevice& device, uint32_t send_queue_depth,
+                                uint32_t queue_pairs) {
+  return EndpointsFor(std::min(static_cast<uint32_t>(device.max_completions()) / send_queue_depth,
+                               static_cast<uint32_t>(device.max_queue_pairs()) / queue_pairs));
+}
+
 absl::StatusOr<std::unique_ptr<RdmaNic>> RdmaNic::Create(std::shared_ptr<RdmaDevice> device,
                                                          RdmaNicOptions options) {
-  if (absl::Status status = CheckOptions(*device, options); !status.ok()) return status;
+  const uint32_t slots = SlotsFor(options.max_endpoints);
+  if (absl::Status status = CheckOptions(*device, options, slots); !status.ok()) return status;
   std::unique_ptr<RdmaNic> nic(new RdmaNic(device, std::move(options)));
   auto queue = CompletionQueue::Create(
-      std::move(device),
-      static_cast<int>(SlotsFor(nic->options_.max_endpoints) * nic->options_.send_queue_depth));
+      std::move(device), static_cast<int>(nic->room_ * nic->options_.send_queue_depth));
   if (!queue.ok()) return queue.status();
   nic->queue_ = *std::move(queue);
   epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
@@ -104,9 +105,11 @@ RdmaNic::RdmaNic(std::shared_ptr<RdmaDevice> device, RdmaNicOptions options)
       domain_(options_.one_thread ? ThreadDomain::Create(device_) : nullptr),
       slots_(SlotsFor(options_.max_endpoints) + 1),
       order_(static_cast<uint32_t>(slots_.size()), options_.eviction),
+      room_(SlotsFor(std::min(options_.max_endpoints, kFirstEndpoints))),
+      limit_(options_.max_endpoints),
       breakers_(options_.breaker),
       port_changes_(device_->port_changes()),
-      ready_(std::bit_ceil(slots_.size() * options_.send_queue_depth)) {
+      ready_(kReadyEntries) {
   chained_.reserve(slots_.size());
   MakeRings(0);
   slots_[0].refused.store(0, std::memory_order_relaxed);
@@ -364,13 +367,15 @@ void RdmaNic::Ring() {
 // Whether there may be more.
 bool RdmaNic::PollDevice() {
   std::array<ibv_wc, kCompletionsInTurn> completions;
-  const int count = ibv_poll_cq(queue_->get(), kCompletionsInTurn, completions.data());
+  const auto wanted = static_cast<int>(std::min(kCompletionsInTurn, ReadyRoom()));
+  if (wanted == 0) return false;
+  const int count = ibv_poll_cq(queue_->get(), wanted, completions.data());
   for (int i = 0; i < count; ++i) {
     const uint64_t id = completions[i].wr_id;
     Harvest(static_cast<uint32_t>(id >> kNumberBits), id & ((uint64_t{1} << kNumberBits) - 1),
             completions[i].status);
   }
-  return count == kCompletionsInTurn;
+  return count == wanted;
 }
 
 void RdmaNic::Harvest(uint32_t index, uint64_t number, int status) {
@@ -405,7 +410,7 @@ void RdmaNic::FlushRefused() {
     Slot& slot = slots_[i];
     if (slot.harvested < slot.refused.load(std::memory_order_acquire)) continue;
     const uint64_t submitted = slot.submitted.load(std::memory_order_acquire);
-    for (; slot.harvested != submitted; ++flushed_) {
+    for (; slot.harvested != submitted && ReadyRoom() != 0; ++flushed_) {
       const uint64_t number = slot.harvested++;
       // Whose id that was is not known any more, nor whether he knows.
       Show(i, number, i == 0 ? FabricStatus::kTransport : NoteError(slot, IBV_WC_WR_FLUSH_ERR));

@@ -58,7 +58,7 @@ struct RdmaNicOptions {
   RdmaExchange exchange;
   RdmaAddressOf address_of = nullptr;  // of targets whose handshakes have no GID; nullptr: refused
   uint32_t send_queue_depth = 256;     // per endpoint, 1..16384
-  uint32_t max_endpoints = 64;         // 1..4000; those that are being drained come on top
+  uint32_t max_endpoints = 64;         // 1..kMaxEndpoints; those that are being drained come on top
   EvictionPolicy eviction = EvictionPolicy::kSieve;
   // Of an endpoint, 1..255: as many as the target has. Mooncake takes no other number than its own
   // MC_NUM_QP_PER_EP, and may itself send over all of them. Ours go over the first.
@@ -71,6 +71,10 @@ struct RdmaNicOptions {
 
 class RdmaNic : public Nic {
  public:
+  static constexpr uint32_t kMaxEndpoints = 4000;
+  // So many have room in the completion queue from the start. It grows when more are connected; a
+  // device that cannot do that keeps no more.
+  static constexpr uint32_t kFirstEndpoints = 64;
   // How long an evicted endpoint may take to complete what is posted to it.
   static constexpr std::chrono::seconds kDrainTime{30};
   // How long what an Approach has made waits for its Connect.
@@ -196,6 +200,11 @@ class RdmaNic : public Nic {
 
   RdmaNic(std::shared_ptr<RdmaDevice> device, RdmaNicOptions options);
 
+  // Slots for so many endpoints, and for those that are being drained beside them; and how many
+  // endpoints so many slots are for.
+  static uint32_t SlotsFor(uint32_t endpoints);
+  static uint32_t EndpointsFor(uint32_t slots);
+
   // Control: one connection.
   absl::Status CheckTarget(const TargetInfo& target, size_t remote_nic) const;
   absl::StatusOr<Connection> Establish(const std::string& connection);
@@ -212,6 +221,7 @@ class RdmaNic : public Nic {
   EndpointId Publish(Connection made, const std::string& remote, Time now);
   std::optional<absl::StatusOr<Connection>> TakeApproached(const std::string& remote);
   // Under store_mutex_.
+  absl::Status MakeRoom(uint32_t index, Time now);
   void Evict(Time now);
   void EndSlot(uint32_t index, const char* why);
   void EndQueuePair(const RdmaEvent& event);
@@ -232,8 +242,9 @@ class RdmaNic : public Nic {
   void Harvest(uint32_t index, uint64_t number, int status);
   void FlushRefused();
   FabricStatus NoteError(Slot& slot, int status);
-  void Show(uint32_t index, uint64_t number, FabricStatus status);
+  void Show(uint32_t index, uint64_t number, FabricStatus status);  // needs ReadyRoom
   bool HasReady() const { return ready_head_ != ready_tail_; }
+  size_t ReadyRoom() const { return ready_.size() - (ready_tail_ - ready_head_); }
   void Ring();
 
   const std::shared_ptr<RdmaDevice> device_;
@@ -247,6 +258,8 @@ class RdmaNic : public Nic {
   // Control. What a slot says of its queue pairs and of control, too.
   mutable std::mutex store_mutex_;
   EvictionOrder order_;  // of the live slots
+  uint32_t room_;        // the completion queue is large enough for the slots up to this one
+  uint32_t limit_;       // of live slots
   PathBreakers breakers_;
   std::map<std::string, Approached> approached_;  // by path of the remote NIC
   std::condition_variable approach_ended_;
@@ -258,7 +271,7 @@ class RdmaNic : public Nic {
   std::atomic<uint64_t> refused_{0};  // requests, over all slots
 
   // Poller.
-  std::vector<ReadyEntry> ready_;  // ring, with room for all that all slots may have posted
+  std::vector<ReadyEntry> ready_;  // ring; what it has no room for stays where it is
   uint64_t ready_head_ = 0;
   uint64_t ready_tail_ = 0;
   uint64_t flushed_ = 0;  // of refused_

@@ -49,12 +49,29 @@ absl::StatusOr<uint32_t> RdmaNic::TakeSlot(const std::string& remote, Time now) 
   if (free == slots_.end()) {
     return absl::ResourceExhaustedError(fmt::format(
         "all places are taken, by {} endpoints (its limit is {}) and those that are being drained",
-        order_.size(), options_.max_endpoints));
+        order_.size(), limit_));
   }
+  const auto index = static_cast<uint32_t>(free - slots_.begin());
+  if (absl::Status room = MakeRoom(index, now); !room.ok()) return room;
   if (absl::Status admitted = breakers_.Admit(remote, now); !admitted.ok()) return admitted;
   free->port_changes = device_->port_changes();
   free->word.store(Word(kTaken, free->id()), std::memory_order_relaxed);
-  return static_cast<uint32_t>(free - slots_.begin());
+  return index;
+}
+
+// Where the queue cannot grow the store is as large as its room, from now on: the newcomer finds a
+// place once those have drained that are evicted for it.
+absl::Status RdmaNic::MakeRoom(uint32_t index, Time now) {
+  if (index <= room_) return absl::OkStatus();
+  const uint32_t wanted = std::min(2 * room_, static_cast<uint32_t>(slots_.size() - 1));
+  absl::Status grown = queue_->Grow(static_cast<int>(wanted * options_.send_queue_depth));
+  if (grown.ok()) {
+    room_ = wanted;
+    return grown;
+  }
+  limit_ = std::min(limit_, EndpointsFor(room_));
+  while (order_.size() >= limit_) Evict(now);
+  return grown;
 }
 
 void RdmaNic::NoteOutcome(uint32_t index, const std::string& remote, const absl::Status& outcome,
@@ -125,7 +142,7 @@ EndpointId RdmaNic::Publish(Connection made, const std::string& remote, Time now
   const uint32_t index = made.slot;
   Sweep(now);
   // Not before: a target that is not reached costs nobody his connection.
-  while (order_.size() >= options_.max_endpoints) Evict(now);
+  while (order_.size() >= limit_) Evict(now);
   Slot& slot = slots_[index];
   if (slot.requests.empty()) MakeRings(index);
   slot.queue_pairs = std::move(made.queue_pairs);

@@ -38,6 +38,7 @@ const char* BindAll(void* handle, Verbs* verbs) {
   Bind(handle, "ibv_create_comp_channel", verbs->create_comp_channel, &missing);
   Bind(handle, "ibv_destroy_comp_channel", verbs->destroy_comp_channel, &missing);
   Bind(handle, "ibv_create_cq", verbs->create_cq, &missing);
+  Bind(handle, "ibv_resize_cq", verbs->resize_cq, &missing);
   Bind(handle, "ibv_destroy_cq", verbs->destroy_cq, &missing);
   Bind(handle, "ibv_get_cq_event", verbs->get_cq_event, &missing);
   Bind(handle, "ibv_ack_cq_events", verbs->ack_cq_events, &missing);
