@@ -191,36 +191,6 @@ TEST_F(RdmaRelayTest, WhenItsRelayIsKilledTheRestGoesDirect) {
   EXPECT_EQ(target.Sum(), SumOf(here_));
 }
 
-// Field fault S2: what the relay has taken waits for it, and shows TIMEOUT at its deadline; the
-// rest is taken back and goes direct.
-TEST_F(RdmaRelayTest, WhileItsRelayIsStoppedABatchShowsTimeoutAndEndsWithIt) {
-  Relay relay(Relaying({"rxe1"}));
-  Target target(nullptr, Devices({"rxe1"}), 4 * kBytes);
-  StartBoth(relay, "rxe1", 4 * kBytes);
-  const SegmentHandle peer = Open(target);
-  ASSERT_EQ(Move(Opcode::kWrite, peer, target), TransferState::kCompleted);
-  const uint64_t before = Stats().bytes_relayed;
-  Fill(53);
-  const BatchHandle batch = Begin(Scattered(peer, target), std::chrono::seconds(5));
-  EXPECT_TRUE(WaitUntil([&] { return Stats().bytes_relayed > before; }));
-  relay.Signal(SIGSTOP);
-  TransferStatus status;
-  const auto shows = [&](auto wanted) {
-    return WaitUntil([&] {
-      return engine_->BatchStatus(batch, &status) == EngineError::kOk && wanted(status.state);
-    });
-  };
-  EXPECT_TRUE(shows([](TransferState state) { return state == TransferState::kTimeout; }));
-  EXPECT_NE(engine_->FreeBatch(batch), EngineError::kOk) << "it can still land";
-  relay.Signal(SIGCONT);
-  EXPECT_TRUE(shows(HasEnded));
-  EXPECT_EQ(engine_->FreeBatch(batch), EngineError::kOk);
-  Fill(59);
-  EXPECT_TRUE(
-      WaitUntil([&] { return Move(Opcode::kWrite, peer, target) == TransferState::kCompleted; }));
-  EXPECT_EQ(target.Sum(), SumOf(here_));
-}
-
 // Field fault L1, through a relay, which has the keys of the one that was killed.
 TEST_F(RdmaRelayTest, ATargetThatStartsAnewIsRelayedToAgain) {
   Relay relay(Relaying({"rxe1"}));
