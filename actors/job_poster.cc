@@ -10,6 +10,8 @@ namespace railhop {
 namespace {
 
 constexpr size_t kBurst = 32;  // requests of one job before the next has its turn
+// Of so many requests at least one tells of its end: a NIC that is slow shows that it goes on.
+constexpr uint32_t kSignalEvery = 16;
 
 }  // namespace
 
@@ -61,6 +63,15 @@ void JobPoster::End(uint32_t index, uint64_t now) {
   endpoint.progress = now;
 }
 
+// What was posted and has ended, but for the queue's depth: room comes back when requests end.
+void JobPoster::NoteProgress(const Record& record, uint64_t now) {
+  Endpoint& endpoint = EndpointOf(record);
+  const uint64_t room = nics_[OwnNic(record.job.path)]->SendRoom(record.job.endpoint);
+  if (endpoint.posted + room <= endpoint.ended) return;
+  endpoint.ended = endpoint.posted + room;
+  endpoint.progress = now;
+}
+
 size_t JobPoster::Post(size_t limit) {
   size_t posted = 0;
   for (const uint32_t last = tail_; head_ != kNone && posted < limit;) {
@@ -98,7 +109,8 @@ bool JobPoster::PostRequest(uint32_t index) {
   const uint32_t begun = endpoint.begun - (record.begun ? 1 : 0) + (request.last ? 0 : 1);
   if (begun > depth / 2 || nic.SendRoom(job.endpoint) < begun + 1) return false;
   // Unsignaled requests give their room back with the next signaled one only.
-  const bool signaled = request.last || endpoint.unsignaled + 1 >= depth / 4;
+  const bool signaled =
+      request.last || endpoint.unsignaled + 1 >= std::min(depth / 4, kSignalEvery);
   const bool prepared = nic.Prepare(
       {.opcode = job.opcode,
        .signaled = signaled,
@@ -114,6 +126,7 @@ bool JobPoster::PostRequest(uint32_t index) {
   if (!record.begun) RAILHOP_FAULT_POINT("relay.first_prepared");
   if (request.last) RAILHOP_FAULT_POINT("relay.last_prepared");
   record.cutter = cutter;
+  ++endpoint.posted;
   endpoint.begun = begun;
   if (!record.begun) --endpoint.waiting;
   endpoint.unsignaled = signaled ? 0 : endpoint.unsignaled + 1;
@@ -143,6 +156,7 @@ bool JobPoster::Seal(uint32_t index) {
                         .ToWord()});
   if (!prepared) return false;
   Endpoint& endpoint = EndpointOf(record);
+  ++endpoint.posted;
   --(record.begun ? endpoint.begun : endpoint.waiting);
   if (record.begun) endpoint.unsignaled = 0;
   touched_[OwnNic(job.path)] = true;

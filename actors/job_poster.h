@@ -59,15 +59,18 @@ class JobPoster {
   EndpointId OpenEndpoint(const TargetRoute& route, PathId path) const;
   // Whether one more job for it could begin now, after those that were started before.
   bool HasRoom(const TargetRoute& route, PathId path) const;
-  // Calls visit(route, path) for an endpoint with jobs of which none has ended since `since`
-  // (cycles), until it says true; once for each endpoint.
+  // Calls visit(route, path) for an endpoint with jobs on which nothing has completed for `timeout`
+  // (cycles), until it says true; once for each endpoint. It has to look several times in a
+  // timeout.
   template <class Visit>
-  void EachStuck(uint64_t since, Visit visit) {
+  void EachStuck(uint64_t now, uint64_t timeout, Visit visit) {
     for (const Record& record : records_) {
       const EndpointId id = record.job.endpoint;
       if (record.state == State::kFree || id == 0) continue;
       Endpoint& endpoint = EndpointOf(record);
-      if (endpoint.progress >= since || id == endpoint.stuck || IsClosed(endpoint, id)) continue;
+      NoteProgress(record, now);
+      if (now - endpoint.progress < timeout) continue;
+      if (id == endpoint.stuck || IsClosed(endpoint, id)) continue;
       if (visit(*record.job.route, record.job.path)) endpoint.stuck = id;
     }
   }
@@ -96,13 +99,17 @@ class JobPoster {
     uint32_t waiting = 0;     // of those, not begun
     uint32_t begun = 0;       // of those, begun and without their last request
     uint32_t unsignaled = 0;  // requests since the last signaled one
-    uint64_t progress = 0;    // cycles: the latest end of a job, or the start of the first
+    uint64_t posted = 0;      // requests, ever
+    uint64_t ended = 0;       // of these, as NoteProgress counts them
+    uint64_t progress =
+        0;  // cycles: when that was last seen to grow, a job ended or the first began
   };
 
   static bool IsClosed(const Endpoint& endpoint, EndpointId id) {
     return std::find(endpoint.closed.begin(), endpoint.closed.end(), id) != endpoint.closed.end();
   }
 
+  void NoteProgress(const Record& record, uint64_t now);
   size_t PostJob(uint32_t index, size_t limit);
   bool PostRequest(uint32_t index);
   bool Seal(uint32_t index);

@@ -1,5 +1,7 @@
 #include "actors/relay_post_actor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cassert>
@@ -233,7 +235,7 @@ void RelayPostActor::StartSlice(uint32_t slice, uint64_t now) {
 
 void RelayPostActor::Start(uint32_t index, const JobPoster::Job& job, JobPosted message,
                            uint64_t now) {
-  if (inflight_jobs_++ == 0) next_stuck_check_ = now + piece_timeout_;
+  if (inflight_jobs_++ == 0) next_stuck_check_ = now + StuckCheckInterval();
   jobs_[index] = {.target = message.target, .length = message.length};
   inflight_bytes_ += message.length;
   target_bytes_[message.target] += message.length;
@@ -280,13 +282,20 @@ bool RelayPostActor::OnCloseEndpoint(const CloseEndpoint& close) {
 }
 
 void RelayPostActor::CheckStuck(uint64_t now) {
-  next_stuck_check_ = now + piece_timeout_ / 8;
-  if (now < piece_timeout_) return;
-  poster_.EachStuck(now - piece_timeout_, [this](const TargetRoute& route, PathId path) {
-    return error_out.TrySend({.target = route.index,
-                              .target_version = route.version,
-                              .path = path,
-                              .status = FabricStatus::kTransport});
+  next_stuck_check_ = now + StuckCheckInterval();
+  poster_.EachStuck(now, piece_timeout_, [this](const TargetRoute& route, PathId path) {
+    if (!error_out.TrySend({.target = route.index,
+                            .target_version = route.version,
+                            .path = path,
+                            .status = FabricStatus::kTransport})) {
+      return false;
+    }
+    Log(LogLevel::kWarning,
+        fmt::format("nothing has completed on the connection to {} for {} ms: it is closed, and "
+                    "what was under way fails or goes another way; for a slower network set a "
+                    "longer piece_timeout_ms",
+                    route.name, options_.piece_timeout.count() / 1'000'000));
+    return true;
   });
 }
 

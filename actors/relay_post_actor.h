@@ -156,6 +156,7 @@ class RelayPostActor : public Actor, public Poller {
   void StartPiece(uint32_t lane, uint32_t record, uint64_t now);
   void StartSlice(uint32_t slice, uint64_t now);
   void Start(uint32_t index, const JobPoster::Job& job, JobPosted message, uint64_t now);
+  uint64_t StuckCheckInterval() const { return piece_timeout_ / 8; }
   void CheckStuck(uint64_t now);
   void Append(SliceList& list, uint32_t slice);
   void Record(uint32_t lane, const LanePiece& piece, PieceStage stage);

@@ -904,6 +904,29 @@ TEST_F(RelayPostActorTest, AnEndpointOnWhichNothingEndsIsReportedOnce) {
   EXPECT_EQ(world_->errors[0].status, FabricStatus::kTransport);
 }
 
+// A slow NIC: no job ends for long, but requests do.
+TEST_F(RelayPostActorTest, AnEndpointOnWhichRequestsEndIsNotStuck) {
+  Make();
+  Know(MakeRoute(0, "t"));
+  LaneUser user = Claim(0, 500);
+  user.Send("t", kBase, kSlotBytes);
+  Run();
+  ASSERT_THAT(nic().posted, SizeIs(kSlotBytes / kSlice));
+  for (size_t i = 0; i < kSlotBytes / kSlice / 16 - 1; ++i) {
+    hand_.clock().Advance(ToCycles(seconds(3)));
+    EXPECT_EQ(nic().Complete(1, 16), 16u);
+    world_->PollNic(nic());
+    Run();
+  }
+  EXPECT_THAT(world_->open, SizeIs(1));
+  EXPECT_THAT(world_->errors, IsEmpty());
+  for (int i = 0; i < 6; ++i) {
+    hand_.clock().Advance(ToCycles(seconds(1)));
+    Run();
+  }
+  EXPECT_THAT(world_->errors, SizeIs(1)) << "now it is";
+}
+
 // --- Stopping
 
 TEST_F(RelayPostActorTest, AStopRefusesPiecesAndFinishesWhatWasPosted) {
