@@ -62,7 +62,7 @@ constexpr PxnSetting kSettings[] = {
     {.field = "heartbeat_timeout_ms",
      .environment = "MC_PXN_HEARTBEAT_TIMEOUT_MS",
      .type = Type::kNumber,
-     .min = 1,
+     .min = 2,
      .max = kMaxMs,
      .default_value = "3000",
      .help = "a peer whose heartbeat stood still for so long is offered nothing new",
@@ -194,6 +194,13 @@ std::string WhyNoRelay(const RankConfig& config) {
     return fmt::format(
         "the group id \"{}\" has {} characters; ranks that stage in host memory may use {}", group,
         group.size(), kMaxGroupBytes - kHostSuffix.size());
+  }
+  if (config.pxn.heartbeat_timeout_ms <= config.pxn.heartbeat_ms) {
+    return fmt::format(
+        "pxn.heartbeat_timeout_ms (MC_PXN_HEARTBEAT_TIMEOUT_MS) = {} is not above pxn.heartbeat_ms "
+        "= {}, so that each peer would seem dead between two heartbeats: several times that is "
+        "right",
+        config.pxn.heartbeat_timeout_ms, config.pxn.heartbeat_ms);
   }
   if (config.nics.empty()) return "this rank has no NIC, so it is on no rail";
   std::map<std::string_view, std::string_view> nic_of_rail;

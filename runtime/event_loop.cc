@@ -2,9 +2,12 @@
 
 #include <event2/event.h>
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 #include <vector>
@@ -30,6 +33,18 @@ timeval ToTimeval(std::chrono::nanoseconds duration) {
   const auto us = std::min(kLongest, std::chrono::ceil<std::chrono::microseconds>(
                                          std::min<std::chrono::nanoseconds>(duration, kLongest)));
   return {.tv_sec = us.count() / 1000000, .tv_usec = us.count() % 1000000};
+}
+
+// libevent 2.1 ends the process when it can have some of its descriptors (an epoll, a timer, a pair
+// for signals) and not all. Another thread may still take one between this look and that.
+bool AreDescriptorsLeft() {
+  std::array<int, 4> taken;
+  for (int& fd : taken) fd = eventfd(0, EFD_CLOEXEC);
+  const bool all = taken.back() >= 0;
+  for (const int fd : taken) {
+    if (fd >= 0) close(fd);
+  }
+  return all;
 }
 
 }  // namespace
@@ -111,7 +126,7 @@ EventLoop::~EventLoop() = default;
 absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
   const std::unique_ptr<event_config, FreeConfig> config(event_config_new());
   auto impl = std::make_unique<Impl>();
-  if (config != nullptr) {
+  if (config != nullptr && AreDescriptorsLeft()) {
     // Without the precise timer libevent's epoll rounds waits up to a millisecond.
     event_config_set_flag(config.get(), EVENT_BASE_FLAG_PRECISE_TIMER | EVENT_BASE_FLAG_NOLOCK |
                                             EVENT_BASE_FLAG_IGNORE_ENV);

@@ -102,7 +102,7 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
     staging: CUDA gpu: "0000:17:00.0"
     copy { doorbell: CPU way: GATHER stream_priority: -2 gather_max_blocks: 24 }
     pxn { enable: true group_id: "g" rail_map: '{"nic1": "west"}' inflight_depth: 8
-          credit_timeout_ms: 11 heartbeat_timeout_ms: 12 preattach: true min_relay_bytes: 13
+          credit_timeout_ms: 11 heartbeat_timeout_ms: 24 preattach: true min_relay_bytes: 13
           max_piece_bytes: 65536 heartbeat_ms: 14 lane_grace_ms: 15 probe_timeout_ms: 16
           fabric_drain_ms: 17 doorbell_poll_us: 18 }
     batch_timeout_ms: 19 piece_timeout_ms: 20 slice_size: 4096
@@ -139,7 +139,7 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
   EXPECT_THAT(pxn.rail_map, UnorderedElementsAre(Pair("nic0", "east"), Pair("nic1", "west")));
   EXPECT_EQ(pxn.inflight_depth, 8U);
   EXPECT_EQ(pxn.credit_timeout_ms, 11U);
-  EXPECT_EQ(pxn.heartbeat_timeout_ms, 12U);
+  EXPECT_EQ(pxn.heartbeat_timeout_ms, 24U);
   EXPECT_TRUE(pxn.preattach);
   EXPECT_EQ(pxn.min_relay_bytes, 13U);
   EXPECT_EQ(pxn.max_piece_bytes, 65536U);
@@ -349,6 +349,12 @@ TEST(PxnOffTest, NoGroupId) {
   ExpectPxnOff(LoadGood(std::string(kRank) + " pxn { enable: true }"),
                HasSubstr("no group id is set"));
 }
+TEST(PxnOffTest, AHeartbeatTimeoutThatIsNoLongerThanTheHeartbeat) {
+  const std::string pxn = std::string(kRank) + " pxn { enable: true group_id: 'g' ";
+  ExpectPxnOff(LoadGood(pxn + "heartbeat_timeout_ms: 500 }"),
+               AllOf(HasSubstr("MC_PXN_HEARTBEAT_TIMEOUT_MS) = 500"), HasSubstr("= 500, so")));
+  EXPECT_TRUE(LoadGood(pxn + "heartbeat_timeout_ms: 501 }").pxn.enable);
+}
 TEST(PxnOffTest, HostStagingLeaves59CharactersToTheGroupId) {
   const std::string rank = kRank;
   const auto pxn = [](size_t length) {
@@ -391,7 +397,7 @@ TEST(PxnOffTest, NumbersOutsideTheirRange) {
       {"inflight_depth: 0", "1..64"},
       {"inflight_depth: 65", "1..64"},
       {"credit_timeout_ms: 0", "1.."},
-      {"heartbeat_timeout_ms: 0", "1.."},
+      {"heartbeat_timeout_ms: 0", "2.."},
       {"max_piece_bytes: 8388609", "8388608"},
       {"max_piece_bytes: 1", "4096.."},
       {"heartbeat_ms: 0", "1.."},
@@ -491,7 +497,9 @@ void PrintTo(const NumberVariable& variable, std::ostream* out) {
 class NumberVariableTest : public testing::TestWithParam<NumberVariable> {};
 TEST_P(NumberVariableTest, TakesItsRange) {
   for (const std::string& value : GetParam().good) {
-    const RankConfig config = LoadGood(std::string(kRank) + kPxn, {{GetParam().name, value}});
+    const RankConfig config =
+        LoadGood(std::string(kRank) + " pxn { enable: true group_id: 'g' heartbeat_ms: 1 }",
+                 {{GetParam().name, value}});
     EXPECT_TRUE(config.pxn.enable) << config.pxn.off_reason;
     EXPECT_EQ(config.pxn.*GetParam().member, std::stoull(value));
   }
@@ -512,8 +520,8 @@ INSTANTIATE_TEST_SUITE_P(
             "MC_PXN_CREDIT_TIMEOUT_MS", &PxnConfig::credit_timeout_ms, "1..", {"1", "60000"}},
         NumberVariable{"MC_PXN_HEARTBEAT_TIMEOUT_MS",
                        &PxnConfig::heartbeat_timeout_ms,
-                       "1..",
-                       {"1", "60000"}}),
+                       "2..",
+                       {"2", "60000"}}),
     [](const auto& suite) { return std::string(suite.param.name); });
 
 TEST(EnvironmentTest, TheDepthEndsAt64) {

@@ -13,6 +13,8 @@
 #include <string>
 #include <thread>
 
+#include "tests/support/no_more_descriptors.h"
+
 namespace railhop {
 namespace {
 
@@ -281,6 +283,20 @@ TEST(TimerSlackTest, IsThatOfTheCallingThread) {
   });
   thread.join();
   EXPECT_EQ(prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0), before);
+}
+
+// libevent would end the process.
+TEST(EventLoopDescriptorTest, WithoutAllOfItsDescriptorsItSaysSo) {
+  bool made = false;
+  for (int left = 0; !made; ++left) {
+    ASSERT_LT(left, 16);
+    const NoMoreDescriptors limit(left);
+    const auto loop = EventLoop::Create();
+    made = loop.ok();
+    if (made) continue;
+    EXPECT_EQ(loop.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(std::string(loop.status().message()).find("ulimit -n"), std::string::npos);
+  }
 }
 
 }  // namespace

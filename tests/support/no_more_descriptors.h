@@ -1,4 +1,4 @@
-// NoMoreDescriptors: while it lives, the process cannot open another descriptor.
+// NoMoreDescriptors: while it lives, the process cannot open another descriptor, or but a few.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,12 +9,12 @@ namespace railhop {
 
 class NoMoreDescriptors {
  public:
-  NoMoreDescriptors() {
+  explicit NoMoreDescriptors(int left = 0) {
     EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
     const int lowest_free = dup(STDERR_FILENO);
     EXPECT_GE(lowest_free, 0);
     close(lowest_free);
-    const rlimit limit{static_cast<rlim_t>(lowest_free), before_.rlim_max};
+    const rlimit limit{static_cast<rlim_t>(lowest_free + left), before_.rlim_max};
     EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
   ~NoMoreDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
