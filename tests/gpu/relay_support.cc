@@ -169,8 +169,9 @@ std::string RelaySite::Config(int device, const std::string& name, bool relayed)
       name, folder_, TestDevice(device)->pci(), options_.copy, device,
       static_cast<uint64_t>(options_.gb_per_s * 1e9), options_.base_delay_ns,
       options_.move ? "MOVE" : "MODEL", relayed ? device : 2,
+      // With patience: under a sanitizer nothing goes direct for having waited.
       relayed ? fmt::format("pxn {{ enable: true group_id: \"gpu\" preattach: true "
-                            "max_piece_bytes: {} }}",
+                            "credit_timeout_ms: 60000 max_piece_bytes: {} }}",
                             options_.max_piece_bytes)
               : "");
 }

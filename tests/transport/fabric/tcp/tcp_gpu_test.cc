@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/landed_bytes.h"
 #include "tests/support/wait_until.h"
 #include "tests/transport/fabric/tcp/gpu_memory.h"
 #include "tests/transport/fabric/tcp/raw_socket.h"
@@ -104,7 +105,7 @@ TEST_P(TcpGpuEndsTest, BytesOfEverySizeArriveBothWays) {
     const std::vector<std::byte> bytes = Pattern(size, ++seed);
     const auto there = [&] {
       if (remote) return fake_.Read(target_ + kOffset, size) == bytes;
-      return std::equal(bytes.begin(), bytes.end(), memory_.begin() + kOffset);
+      return LandedBytes(memory_.data() + kOffset, size) == bytes;
     };
     if (local) {
       fake_.Write(source_ + kOffset, bytes);
@@ -162,7 +163,8 @@ TEST_P(TcpGpuEndsTest, RequestsOfAllKindsFollowEachOther) {
     };
     const bool gpu = of_gpu(i);
     const auto at_target = [&] {
-      return gpu && remote ? fake_.Read(target_ + i * kSlot, size) : slice(memory_);
+      return gpu && remote ? fake_.Read(target_ + i * kSlot, size)
+                           : LandedBytes(memory_.data() + i * kSlot, size);
     };
     const auto here = [&] {
       return gpu && local ? fake_.Read(source_ + i * kSlot, size) : slice(local_);
@@ -196,7 +198,7 @@ TEST_P(TcpGpuEndsTest, SourcesMayOverlap) {
     const std::vector<std::byte> bytes(from, from + kSizes[i]);
     EXPECT_TRUE(WaitUntil([&] {
       if (remote) return fake_.Read(target_ + offset, kSizes[i]) == bytes;
-      return std::equal(bytes.begin(), bytes.end(), memory_.begin() + static_cast<long>(offset));
+      return LandedBytes(memory_.data() + offset, kSizes[i]) == bytes;
     })) << i;
   }
 }
