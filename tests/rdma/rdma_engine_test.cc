@@ -285,6 +285,7 @@ TEST_F(RdmaEngineTest, S2ABatchToAStoppedTargetIsATimeoutUntilItHasEnded) {
     const SlowRail slow(0);
     batch = WriteUntilItsDeadline(peer, stopped, [&] { stopped.Signal(SIGSTOP); });
   }
+  ASSERT_NE(batch, kNoBatch);
   EXPECT_TRUE(WaitUntil([&] { return HasEnded(StateOf(batch)); }));
   const TransferState end = StateOf(batch);
   EXPECT_EQ(engine_->FreeBatch(batch), EngineError::kOk);

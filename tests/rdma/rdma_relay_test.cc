@@ -237,6 +237,7 @@ TEST_F(RdmaRelayTest, S2WhatAStoppedRelayHasTakenIsATimeoutUntilItGoesOn) {
       relay.Signal(SIGSTOP);
     });
   }
+  ASSERT_NE(batch, kNoBatch);
   target.Sum();  // its device goes on meanwhile
   EXPECT_EQ(StateOf(batch), TransferState::kTimeout);
   EXPECT_EQ(engine_->FreeBatch(batch), EngineError::kBatchBusy);

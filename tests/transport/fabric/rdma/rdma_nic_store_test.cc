@@ -37,6 +37,15 @@ class RdmaNicStoreTest : public testing::Test {
   }
   ~RdmaNicStoreTest() override { EXPECT_EQ(fake_.overflows, 0); }
 
+  void Use(uint32_t depth, uint32_t max_endpoints) {
+    nic_ = *RdmaNic::Create(device_,
+                            {.server_name = "here:1",
+                             .exchange = [this](const std::string&, const std::string& json)
+                                 -> absl::StatusOr<std::string> { return *target_->Answer(json); },
+                             .send_queue_depth = depth,
+                             .max_endpoints = max_endpoints,
+                             .eviction = EvictionPolicy::kFifo});
+  }
   absl::StatusOr<EndpointId> Connect(int peer) {
     return nic_->Connect({.name = "there",
                           .kind = "rdma",
@@ -44,8 +53,8 @@ class RdmaNicStoreTest : public testing::Test {
                           .nics = {{"fake1", "there:" + std::to_string(peer) + "@fake1"}}},
                          0);
   }
-  void Fill(EndpointId endpoint) {
-    for (uint32_t i = 0; i < kDepth; ++i) {
+  void Fill(EndpointId endpoint, uint32_t count = kDepth) {
+    for (uint32_t i = 0; i < count; ++i) {
       ASSERT_TRUE(nic_->Prepare({.endpoint = endpoint,
                                  .local = local_.data(),
                                  .lkey = key_.lkey,
@@ -60,7 +69,9 @@ class RdmaNicStoreTest : public testing::Test {
     size_t good = 0;
     std::vector<NicCompletion> shown(64);
     while (const size_t count = nic_->Peek(shown)) {
-      for (size_t i = 0; i < count; ++i) good += shown[i].status == FabricStatus::kOk ? 1 : 0;
+      for (size_t i = 0; i < count; ++i) {
+        ++(shown[i].status == FabricStatus::kOk ? good : failed_);
+      }
       nic_->Advance(count);
     }
     return good;
@@ -72,6 +83,7 @@ class RdmaNicStoreTest : public testing::Test {
   MemoryKey key_, remote_key_;
   std::unique_ptr<RdmaTarget> target_;
   std::unique_ptr<RdmaNic> nic_;
+  size_t failed_ = 0;
 };
 
 // All that all of them may have under way completes, and nothing was polled while they came.
@@ -86,21 +98,20 @@ TEST_F(RdmaNicStoreTest, TheCompletionQueueGrowsWithTheEndpoints) {
   EXPECT_EQ(TakeAll(), size_t{kEndpoints} * kDepth);
 }
 
-// What is refused without a device is more than can be shown at once, too.
-TEST_F(RdmaNicStoreTest, AllThatIsFlushedIsShownInTheEnd) {
-  std::vector<EndpointId> endpoints;
-  for (int peer = 0; peer < 100; ++peer) endpoints.push_back(Connect(peer).value());
-  for (const EndpointId endpoint : endpoints) {
-    nic_->Disconnect(endpoint);
-    Fill(endpoint);
+// What is given up without a device, since its endpoints were evicted, is more than can be shown at
+// once.
+TEST_F(RdmaNicStoreTest, AllThatIsGivenUpIsShownInTheEnd) {
+  constexpr uint32_t kDeep = 256;
+  Use(kDeep, 64);
+  std::vector<EndpointId> evicted;
+  for (int peer = 0; peer < 72; ++peer) {
+    const EndpointId endpoint = Connect(peer).value();
+    Fill(endpoint, 1);  // as long as nobody polls they drain
+    if (peer < 8) evicted.push_back(endpoint);
   }
-  size_t taken = 0;
-  std::vector<NicCompletion> shown(64);
-  while (const size_t count = nic_->Peek(shown)) {
-    nic_->Advance(count);
-    taken += count;
-  }
-  EXPECT_EQ(taken, endpoints.size() * kDepth);
+  for (const EndpointId endpoint : evicted) Fill(endpoint, kDeep - 1);
+  EXPECT_EQ(TakeAll(), 72u);
+  EXPECT_EQ(failed_, evicted.size() * (kDeep - 1));
 }
 
 TEST_F(RdmaNicStoreTest, ADeviceWhoseQueueDoesNotGrowKeepsWhatItHasRoomFor) {
