@@ -18,7 +18,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr char kConfig[] = "nics { name: 'rxe0' rdma {} }";
 constexpr size_t kSliceBytes = 64 * 1024;
 // More than the rails carry until the fault.
 constexpr size_t kSlices = 256;
@@ -27,24 +26,35 @@ constexpr std::chrono::milliseconds kDeadline{3000};
 constexpr std::chrono::milliseconds kLookAfter{250};
 constexpr std::chrono::seconds kEndsWithin{5};
 constexpr std::chrono::milliseconds kLook{1};
+constexpr std::chrono::milliseconds kAttachesWithin{30'000};
+
+// The processes beside this one.
+struct Sides {
+  std::unique_ptr<Side> target;
+  std::unique_ptr<Side> relay;  // nullptr: none
+};
 
 // Brings the fault about; the destructor ends it.
 class Fault {
  public:
-  Fault(RdmaFault kind, pid_t target) : kind_(kind), target_(target) {
+  Fault(RdmaFault kind, const Sides& sides)
+      : kind_(kind), victim_((IsOfRelay(kind) ? sides.relay : sides.target)->pid()) {
     switch (kind_) {
       case RdmaFault::kTargetKilled:
-        kill(target_, SIGKILL);
+      case RdmaFault::kRelayKilled:
+        kill(victim_, SIGKILL);
         break;
       case RdmaFault::kTargetStopped:
-        kill(target_, SIGSTOP);
+      case RdmaFault::kRelayStopped:
+        kill(victim_, SIGSTOP);
         break;
       default:
         status_ = SetLink(Link(), false);
     }
   }
   ~Fault() {
-    if (kind_ == RdmaFault::kTargetStopped) kill(target_, SIGCONT);
+    const bool stopped = kind_ == RdmaFault::kTargetStopped || kind_ == RdmaFault::kRelayStopped;
+    if (stopped) kill(victim_, SIGCONT);
     if (*Link() != '\0') SetLink(Link(), true).IgnoreError();
   }
   Fault(const Fault&) = delete;
@@ -68,17 +78,21 @@ class Fault {
   }
 
   const RdmaFault kind_;
-  const pid_t target_;
+  const pid_t victim_;
   absl::Status status_;
 };
 
 class Trial {
  public:
-  absl::Status Begin(const Side& target) {
+  absl::Status Begin(const FaultSite& site, const Side& target) {
     std::string error;
-    engine_ = MakeTransferEngine({.host = "127.0.0.1", .protocol = "rdma", .config_text = kConfig},
-                                 &error);
+    engine_ = MakeTransferEngine(
+        {.host = "127.0.0.1", .protocol = "rdma", .config_text = site.config}, &error);
     if (engine_ == nullptr) return absl::UnavailableError(error);
+    relayed_ = site.relay.has_value();
+    if (relayed_ && !rank().WaitForRelay(site.rail, kAttachesWithin)) {
+      return absl::UnavailableError("the relay was not attached");
+    }
     if (engine_->RegisterMemory(memory_.data(), memory_.size(), "cpu:0") != EngineError::kOk) {
       return LastError();
     }
@@ -99,11 +113,10 @@ class Trial {
     return absl::OkStatus();
   }
 
-  // Until bytes are there, or nothing is to be waited for any more.
-  void WaitForTraffic() {
-    while (Count(&Trial::IsCompleted) == 0 && steady_clock::now() < deadline_) {
-      std::this_thread::sleep_for(kLook);
-    }
+  // Until bytes are there, by the way that is wanted. False: none were.
+  bool WaitForTraffic() {
+    while (!HasMoved() && steady_clock::now() < deadline_) std::this_thread::sleep_for(kLook);
+    return HasMoved();
   }
   void WaitForDeadline() { std::this_thread::sleep_until(deadline_ + kLookAfter); }
   void WaitForEnd() {
@@ -131,9 +144,14 @@ class Trial {
 
  private:
   static absl::Status LastError() { return absl::UnavailableError(TransferEngine::last_error()); }
+  Rank& rank() { return dynamic_cast<Rank&>(engine_->data_path()); }
+  bool HasMoved() {
+    return relayed_ ? rank().Stats().bytes_relayed != 0 : Count(&Trial::IsCompleted) != 0;
+  }
 
   std::vector<std::byte> memory_{4 << 20};  // outlives the engine
   std::unique_ptr<TransferEngine> engine_;
+  bool relayed_ = false;
   BatchHandle batch_ = kNoBatch;
   steady_clock::time_point deadline_;
 };
@@ -143,28 +161,40 @@ class Trial {
 std::string_view RdmaFaultName(RdmaFault fault) {
   switch (fault) {
     case RdmaFault::kTargetKilled:
-      return "target killed";
+      return "target_killed";
     case RdmaFault::kTargetStopped:
-      return "target stopped";
+      return "target_stopped";
     case RdmaFault::kOwnCablePulled:
-      return "own cable pulled";
+      return "own_cable_pulled";
     case RdmaFault::kTargetCablePulled:
-      return "target's cable pulled";
+      return "target_cable_pulled";
     case RdmaFault::kOwnLinkDown:
-      return "own link down";
+      return "own_link_down";
+    case RdmaFault::kRelayKilled:
+      return "relay_killed";
+    case RdmaFault::kRelayStopped:
+      return "relay_stopped";
   }
   return "";
 }
 
-absl::StatusOr<StuckSlices> TryRdmaFault(RdmaFault fault, const SideProgram& target) {
-  const auto side = Side::Start(target);
-  if (!side.ok()) return side.status();
+absl::StatusOr<StuckSlices> TryRdmaFault(RdmaFault fault, const FaultSite& site) {
+  auto target = Side::Start(site.target);
+  if (!target.ok()) return target.status();
+  Sides sides{.target = *std::move(target), .relay = nullptr};
+  if (site.relay.has_value()) {
+    auto relay = Side::Start(*site.relay);
+    if (!relay.ok()) return relay.status();
+    sides.relay = *std::move(relay);
+  }
   Trial trial;
-  if (absl::Status status = trial.Begin(**side); !status.ok()) return status;
-  trial.WaitForTraffic();
+  if (absl::Status status = trial.Begin(site, *sides.target); !status.ok()) return status;
+  if (!trial.WaitForTraffic()) {
+    return absl::DeadlineExceededError("no byte had moved when it was to be brought about");
+  }
   StuckSlices found{.slices = kSlices};
   {
-    const Fault broken(fault, (*side)->pid());
+    const Fault broken(fault, sides);
     if (!broken.status().ok()) return broken.status();
     trial.WaitForDeadline();
     found.at_deadline = trial.Count(&Trial::IsSilent);
