@@ -240,7 +240,10 @@ class RankImpl final : public Rank {
                              : std::chrono::milliseconds(graph_->config().batch_timeout_ms) +
                                    std::chrono::nanoseconds(bytes);
     batch.submitted = ReadCycles();
-    batch.deadline = batch.submitted + ToCycles(allowed);
+    const auto waited = options.since == std::chrono::steady_clock::time_point()
+                            ? std::chrono::nanoseconds(0)
+                            : std::chrono::steady_clock::now() - options.since;
+    batch.deadline = batch.submitted + ToCycles(std::max(allowed - waited, waited.zero()));
   }
 
   const int forks_ = ForksSoFar();

@@ -100,6 +100,8 @@ struct NicLoad {
 // How a batch is submitted.
 struct SubmitOptions {
   std::chrono::milliseconds timeout{0};  // until its deadline; 0: as configured
+  // When its caller asked, which the timeout counts from; {}: now.
+  std::chrono::steady_clock::time_point since = {};
   // No route reads a source before this has completed; if it fails, so does the batch (kFence).
   SourceFence fence = {};
   // Told with `cookie` when the batch's state changes; must outlive the data path.

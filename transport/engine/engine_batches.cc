@@ -107,13 +107,14 @@ BatchHandle EngineBatches::Allocate(size_t capacity) {
 
 EngineError EngineBatches::Submit(BatchHandle handle, std::span<const TransferRequest> requests,
                                   milliseconds deadline, const SourceFence& fence,
-                                  bool wait_follows) {
+                                  bool wait_follows, steady_clock::time_point since) {
   const Locked batch(*this, handle);
   if (!batch) return EngineError::kInvalidArgument;
   if (requests.size() > batch->capacity - batch->tasks) return EngineError::kTooManyRequests;
   if (requests.empty()) return EngineError::kOk;
   Submission submission{.id = {}, .first_task = batch->tasks, .at = steady_clock::now()};
   const SubmitOptions options{.timeout = deadline,
+                              .since = since,
                               .fence = fence,
                               .listener = batch->callback == nullptr ? nullptr : this,
                               .cookie = handle,

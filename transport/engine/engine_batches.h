@@ -43,7 +43,7 @@ class EngineBatches final : private BatchListener {
   BatchHandle Allocate(size_t capacity);
   EngineError Submit(BatchHandle handle, std::span<const TransferRequest> requests,
                      std::chrono::milliseconds deadline, const SourceFence& fence = {},
-                     bool wait_follows = false);
+                     bool wait_follows = false, std::chrono::steady_clock::time_point since = {});
   EngineError TaskStatus(BatchHandle handle, size_t task, TransferStatus* status);
   EngineError WholeStatus(BatchHandle handle, TransferStatus* status);
   // What the first task from `task` on that is not complete was asked to do, and NoteTrouble's

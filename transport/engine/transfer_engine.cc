@@ -295,7 +295,8 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
                             deadline.count()));
   }
   const auto patience = deadline.count() > 0 ? std::min(deadline, kReadTargets) : kReadTargets;
-  const auto until = steady_clock::now() + patience;
+  const auto since = steady_clock::now();
+  const auto until = since + patience;
   std::vector<TransferRequest> requests;
   requests.reserve(tasks.size());
   SegmentHandle previous = kNoSegment;
@@ -313,7 +314,7 @@ EngineError TransferEngine::Submit(BatchHandle batch, std::span<const TransferTa
                         .target_address = task.target_address,
                         .length = task.length});
   }
-  const EngineError error = batches_->Submit(batch, requests, deadline, fence, wait_follows);
+  const EngineError error = batches_->Submit(batch, requests, deadline, fence, wait_follows, since);
   switch (error) {
     case EngineError::kOk:
       if (trouble) batches_->NoteTrouble(batch, last_error_text);

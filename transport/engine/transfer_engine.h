@@ -135,7 +135,7 @@ class TransferEngine {
   // if that fails, so do the tasks. `wait_follows`: the thread calls Wait next, and begins the
   // tasks there itself if nobody else is awake to do it. Waits for peers only if a target is new or
   // its descriptor does not cover an address, and then for a bounded time: docs/engine.md, "Waiting
-  // for peers".
+  // for peers". The deadline counts from the call, that wait included.
   EngineError Submit(BatchHandle batch, std::span<const TransferTask> tasks,
                      std::chrono::milliseconds deadline = std::chrono::milliseconds(0),
                      const SourceFence& fence = {}, bool wait_follows = false);

@@ -2,6 +2,7 @@
 // thread, is locked.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -41,6 +42,7 @@ class FakeDataPath : public DataPath {
   }
   SegmentId OpenSegment(std::string_view name, std::string* error) override {
     ++opens;
+    if (on_open) on_open();
     if (name == unreachable) {
       *error = "unreachable";
       return 0;
@@ -58,6 +60,7 @@ class FakeDataPath : public DataPath {
     batch.requests.assign(requests.begin(), requests.end());
     for (const TransferRequest& request : requests) batch.left.push_back(request.length);
     deadline = options.timeout;
+    since = options.since;
     fence = options.fence;
     return SubmitResult::kOk;
   }
@@ -122,6 +125,8 @@ class FakeDataPath : public DataPath {
   uint64_t last = 0;
   std::map<uint64_t, Batch> batches;
   std::chrono::milliseconds deadline{0};
+  std::chrono::steady_clock::time_point since;
+  std::function<void()> on_open;
   SourceFence fence;  // of the last batch
 };
 

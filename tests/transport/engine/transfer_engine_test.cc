@@ -145,6 +145,17 @@ TEST_F(TransferEngineTest, ASubmissionWaitsForMuteTargetsNoLongerThanItsDeadline
   EXPECT_EQ(requests[2].target, 0u) << "fails as a task";
 }
 
+TEST_F(TransferEngineTest, ADeadlineCountsFromTheCall) {
+  Publish("peer:1", {{kTarget, 1000}});
+  const SegmentHandle segment = engine_->OpenSegment("peer:1");
+  std::chrono::steady_clock::time_point opened;
+  path_->on_open = [&] { opened = std::chrono::steady_clock::now(); };
+  const auto before = std::chrono::steady_clock::now();
+  ASSERT_EQ(SubmitOne(segment, kTarget, 10), EngineError::kOk);
+  EXPECT_GE(path_->since, before);
+  EXPECT_LE(path_->since, opened) << "its target was opened after that";
+}
+
 TEST_F(TransferEngineTest, RegistersWithTheDataPathAndLendsToPeers) {
   EXPECT_EQ(engine_->RegisterMemory(At(4096), 100, "cpu:0"), EngineError::kOk);
   EXPECT_EQ(engine_->RegisterMemory(At(4100), 1, "cpu:0"), EngineError::kAddressOverlapped);
