@@ -19,7 +19,7 @@ constexpr uint32_t kSpinUsVirtualised = 2000;
 constexpr uint32_t kSpinUsShared = 20;
 
 bool IsControlActor(ActorKind kind) {
-  return kind >= ActorKind::kPeer;
+  return kind == ActorKind::kPeer || kind == ActorKind::kEndpoint;
 }
 
 // A reactor of a preset, and the data actors on it.
@@ -93,6 +93,7 @@ class LayoutBuilder {
     }
     ApplyPlacement();
     AddControl();
+    if (Place(ActorKind::kWatchdog) < 0) Place(ActorKind::kWatchdog) = Place(ActorKind::kSubmit);
     DropUnused();
     CheckPlaces();
     CheckCores();
@@ -237,11 +238,11 @@ void LayoutBuilder::CheckPlaces() {
     for (int j = 0; j < kActorKinds; ++j) {
       const auto control = static_cast<ActorKind>(j);
       if (!IsControlActor(control) || Place(control) != Place(data)) continue;
-      Fail(
-          fmt::format("actors \"{}\" and \"{}\" are both on reactor \"{}\": \"{}\" may block for "
-                      "milliseconds and must not share a reactor with the data path",
-                      ActorKindName(data), ActorKindName(control), layout_.ReactorOf(data).name,
-                      ActorKindName(control)));
+      Fail(fmt::format(
+          "actors \"{}\" and \"{}\" are both on reactor \"{}\": \"{}\" may block for "
+          "milliseconds and must not share a reactor with the data path or its deadlines",
+          ActorKindName(data), ActorKindName(control), layout_.ReactorOf(data).name,
+          ActorKindName(control)));
       return;
     }
   }

@@ -38,10 +38,12 @@ struct ResolvedLayout {
   }
 };
 
-// Control actors (peer, watchdog, endpoint) may block for milliseconds: they live on a reactor
-// "control" of their own, EVENT and not pinned, unless explicit reactors place them elsewhere.
+// Control actors (peer, endpoint) may block, for seconds where a peer or a device does not answer:
+// they live on a reactor "control" of their own, EVENT and not pinned, unless explicit reactors
+// place them elsewhere. The watchdog must not be held up by them: it lives with submit, which it
+// tells, unless it is placed with other data actors.
 // False, and `error` names both sides, for a core that is not allowed, a placement on a reactor
-// that does not exist, a data actor without a place, or a control actor beside data actors.
+// that does not exist, a data actor without a place, or a control actor beside others.
 bool ResolveLayout(const RankConfig& config, const HostCores& host, ResolvedLayout* layout,
                    std::string* error);
 

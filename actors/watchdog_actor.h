@@ -1,8 +1,10 @@
 // WatchdogActor: one deadline per slot, and a message to SubmitActor when one has passed.
 //
-// Lives on the control reactor. Nothing ticks: the reactor sleeps until the earliest deadline, and
-// for ever while none is armed. DeadlineExpired leaves in the pass that follows the deadline, so it
-// is late by what the kernel's timer and one pass take. A slot whose message is on its way may be
+// Lives on a data reactor, that of SubmitActor as a rule: the control reactor may be held up, by a
+// peer or a device that does not answer, for longer than a deadline may be late. Nothing ticks: the
+// reactor sleeps until the earliest deadline, and for ever while none is armed. DeadlineExpired
+// leaves in the pass that follows the deadline, so it is late by what the kernel's timer and one
+// pass take. A slot whose message is on its way may be
 // armed anew meanwhile: the receiver looks at everything that the slot stands for.
 #pragma once
 

@@ -91,12 +91,24 @@ TEST(LayoutTest, ControlActorsLiveOnAnUnpinnedEventReactor) {
   for (const LayoutPreset preset : {LayoutPreset::kOneCore, LayoutPreset::kTwoCore,
                                     LayoutPreset::kFourCore, LayoutPreset::kPerNic}) {
     const ResolvedLayout layout = Resolve(Preset(preset), Host(8));
-    for (const ActorKind kind : {ActorKind::kPeer, ActorKind::kWatchdog, ActorKind::kEndpoint}) {
+    for (const ActorKind kind : {ActorKind::kPeer, ActorKind::kEndpoint}) {
       EXPECT_EQ(ReactorNameOf(layout, kind), "control");
       EXPECT_EQ(layout.ReactorOf(kind).core, -1);
       EXPECT_EQ(layout.ReactorOf(kind).idle, ReactorIdle::kEvent);
     }
   }
+}
+
+TEST(LayoutTest, TheWatchdogLivesWithSubmit) {
+  for (const LayoutPreset preset : {LayoutPreset::kOneCore, LayoutPreset::kTwoCore,
+                                    LayoutPreset::kFourCore, LayoutPreset::kPerNic}) {
+    const ResolvedLayout layout = Resolve(Preset(preset), Host(8));
+    EXPECT_EQ(ReactorNameOf(layout, ActorKind::kWatchdog),
+              ReactorNameOf(layout, ActorKind::kSubmit));
+  }
+  RankConfig moved = Preset(LayoutPreset::kTwoCore);
+  moved.placement = {{.actor = ActorKind::kSubmit, .reactor = "relay"}};
+  EXPECT_EQ(ReactorNameOf(Resolve(moved, Host(8)), ActorKind::kWatchdog), "relay");
 }
 
 TEST(LayoutTest, APresetPinsToCoresOfItsOwnAndLeavesTheFirst) {
@@ -216,8 +228,8 @@ TEST(LayoutTest, ControlActorsMayBePlacedToo) {
   const ResolvedLayout layout = Resolve(config, Host(4));
   EXPECT_THAT(Names(layout), ElementsAre("data", "control", "peers"));
   EXPECT_EQ(ReactorNameOf(layout, ActorKind::kPeer), "peers");
-  EXPECT_EQ(ReactorNameOf(layout, ActorKind::kWatchdog), "control");
-  EXPECT_EQ(layout.ReactorOf(ActorKind::kWatchdog).core, 3) << "their own \"control\" is used";
+  EXPECT_EQ(ReactorNameOf(layout, ActorKind::kEndpoint), "control");
+  EXPECT_EQ(layout.ReactorOf(ActorKind::kEndpoint).core, 3) << "their own \"control\" is used";
 }
 
 TEST(LayoutTest, APlacementChangesAPreset) {
@@ -281,6 +293,13 @@ TEST(LayoutTest, AControlActorBesideADataActor) {
   EXPECT_THAT(ResolveError(config, Host(4)),
               AllOf(HasSubstr("\"submit\" and \"peer\""), HasSubstr("reactor \"data\""),
                     HasSubstr("block for milliseconds")));
+}
+
+TEST(LayoutTest, AControlActorBesideTheWatchdog) {
+  RankConfig config = Preset(LayoutPreset::kOneCore);
+  config.placement = {{.actor = ActorKind::kWatchdog, .reactor = "control"}};
+  EXPECT_THAT(ResolveError(config, Host(4)),
+              AllOf(HasSubstr("\"watchdog\" and \"peer\""), HasSubstr("reactor \"control\"")));
 }
 
 TEST(LayoutTest, TheMachineTellsItsCores) {
