@@ -3,14 +3,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/rdma/rdma_support.h"
 #include "tests/transport/staging/child_process.h"
+#include "transport/fabric/rdma/neighbor.h"
 
 namespace railhop {
 namespace {
@@ -18,6 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
+using testing::Not;
 
 TEST(RdmaDeviceTest, ListsTheDevicesByName) {
   const auto names = ListRdmaDevices();
@@ -121,6 +126,32 @@ TEST(RdmaDeviceTest, TheLimitOfLockedMemoryIsNamed) {
     return text.find("64 KiB") != text.npos && text.find("ulimit -l") != text.npos ? 0 : 4;
   });
   EXPECT_EQ(child.Wait(), 0);
+}
+
+// How the kernel knows the address of rail 1 on rail 0: "10.77.0.2 lladdr ... REACHABLE".
+std::string KnownNeighbor() {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
+      popen("ip neigh show to 10.77.0.2 dev rail0", "r"), pclose);
+  char line[256] = "";
+  return fgets(line, sizeof line, pipe.get()) == nullptr ? "" : line;
+}
+
+TEST(RdmaNeighborTest, APeersLinkAddressIsKnownBeforeAQueuePairNeedsIt) {
+  const auto near = OpenRail(0), far = OpenRail(1);
+  ASSERT_TRUE(near != nullptr && far != nullptr);
+  ASSERT_EQ(std::system("ip neigh flush all"), 0);
+  ASSERT_THAT(KnownNeighbor(), Not(HasSubstr("lladdr")));
+  FindNeighbor(near->gid().interface, near->gid().gid, far->gid().gid);
+  EXPECT_THAT(KnownNeighbor(), HasSubstr("lladdr"));
+}
+
+TEST(RdmaNeighborTest, ADeadLinkIsLeftToTheQueuePair) {
+  const auto near = OpenRail(0), far = OpenRail(1);
+  ASSERT_TRUE(near != nullptr && far != nullptr);
+  const PulledCable pulled(1);
+  ASSERT_EQ(std::system("ip neigh flush all"), 0);
+  FindNeighbor(near->gid().interface, near->gid().gid, far->gid().gid);
+  EXPECT_THAT(KnownNeighbor(), Not(HasSubstr("lladdr")));
 }
 
 }  // namespace

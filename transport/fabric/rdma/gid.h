@@ -26,6 +26,7 @@ struct GidEntry {
   uint32_t index = 0;
   Gid gid{};
   GidType type = GidType::kRoceV2;
+  uint32_t interface = 0;  // number of the network interface that it is an address of; 0: none
 };
 
 inline constexpr int kAnyGidIndex = -1;  // MC_GID_INDEX

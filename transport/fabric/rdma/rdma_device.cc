@@ -171,6 +171,7 @@ absl::StatusOr<GidEntry> RdmaDevice::FindGid(bool infiniband) const {
     if (entry.port_num != options_.port) continue;
     GidEntry& read = table.emplace_back();
     read.index = entry.gid_index;
+    read.interface = entry.ndev_ifindex;
     read.type = infiniband ? GidType::kInfiniBand : ToGidType(entry.gid_type);
     std::copy_n(entry.gid.raw, read.gid.size(), read.gid.begin());
   }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/fence.h"
+#include "transport/fabric/rdma/neighbor.h"
 #include "transport/fabric/rdma/verbs.h"
 
 namespace railhop {
@@ -221,6 +222,7 @@ absl::Status RdmaNic::Handshake(const NicPath& remote, const QueuePairs& queue_p
   }
   const absl::StatusOr<RdmaAddress> peer = reply->SenderAddress(options_.address_of);
   if (!peer.ok()) return peer.status();
+  FindNeighbor(device_->gid().interface, device_->gid().gid, peer->gid);
   for (size_t i = 0; i < queue_pairs.size(); ++i) {
     absl::Status status = queue_pairs[i]->Connect(
         {.gid = peer->gid, .lid = peer->lid, .number = reply->qp_numbers[i]}, options_.retry);

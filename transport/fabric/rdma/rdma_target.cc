@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "transport/fabric/rdma/neighbor.h"
+
 namespace railhop {
 namespace {
 
@@ -76,6 +78,8 @@ absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Establish(const Device& device,
                     .peer_qp_numbers = request.qp_numbers,
                     .request = 0,
                     .queue_pairs = {}};
+  const GidEntry own = device.device->gid();
+  FindNeighbor(own.interface, own.gid, peer->gid);
   for (const uint32_t number : request.qp_numbers) {
     auto made = QueuePair::Create(device.device, device.completions->get(), 1);
     if (!made.ok()) return made.status();
