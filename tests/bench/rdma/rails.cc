@@ -51,6 +51,10 @@ absl::Status SetLink(const std::string& interface, bool up) {
   return RunCommand(fmt::format("ip link set {} {}", interface, up ? "up" : "down"));
 }
 
+absl::Status ForgetNeighbors() {
+  return RunCommand("ip neigh flush all");
+}
+
 uint64_t PacketsSent(int rail) {
   std::ifstream file(DeviceFolder(rail) + "/ports/1/hw_counters/sent_pkts");
   uint64_t packets = 0;

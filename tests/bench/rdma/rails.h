@@ -32,6 +32,9 @@ class ShapedRails {
 // Runs `ip link set INTERFACE up|down`.
 absl::Status SetLink(const std::string& interface, bool up);
 
+// This machine knows no link address of another any more, as before it has spoken to any.
+absl::Status ForgetNeighbors();
+
 // Packets that the rail's device has sent so far, as its driver counts them.
 uint64_t PacketsSent(int rail);
 

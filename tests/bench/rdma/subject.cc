@@ -94,11 +94,14 @@ Sample RdmaSubject::Rate(const RdmaLoad& load, std::chrono::milliseconds duratio
   }
 }
 
-double RdmaSubject::FirstWrite(uint64_t length, Initiator initiator) {
+double RdmaSubject::FirstWrite(uint64_t length, Initiator initiator, bool new_host) {
   Start();
   while (true) {
     target_ = StartSide(*programs_.target);
     if (initiator == Initiator::kNew) initiator_ = StartSide(programs_.initiator);
+    if (new_host) {
+      if (absl::Status status = ForgetNeighbors(); !status.ok()) GiveUp(name_, status);
+    }
     const auto run = TryWrites(fmt::format("first {} {}", Where(), length));
     if (run.has_value()) return run->at(0) * 1e3;
   }

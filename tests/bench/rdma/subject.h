@@ -40,9 +40,10 @@ class RdmaSubject {
   // MB/s; beside it CPU seconds per GB: of all its processes, and of the whole machine.
   Sample Rate(const RdmaLoad& load, std::chrono::milliseconds duration);
   // Milliseconds of the first write to a target that is started for it, by an initiator that has
-  // written to others, or by one that is started for it as well.
+  // written to others, or by one that is started for it as well. `new_host`: the link address of
+  // the target's host is not known.
   enum class Initiator { kInUse, kNew };
-  double FirstWrite(uint64_t length, Initiator initiator);
+  double FirstWrite(uint64_t length, Initiator initiator, bool new_host);
 
  private:
   std::unique_ptr<Side> StartSide(const SideProgram& program) const;
