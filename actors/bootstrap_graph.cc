@@ -206,7 +206,11 @@ void ActorGraph::AddActors(const ResolvedLayout& layout, ReadTarget read) {
   relay_post_ = &system_.AddActor<RelayPostActor>(on(ActorKind::kRelayPost), "relay_post", post);
   cq_poll_ = &system_.AddActor<CqPollActor>(on(ActorKind::kCqPoll), "cq_poll", poll);
   endpoint_ = &system_.AddActor<EndpointActor>(
-      on(ActorKind::kEndpoint), "endpoint", std::make_unique<ResolverPool>(std::move(read)),
+      on(ActorKind::kEndpoint), "endpoint",
+      std::make_unique<ResolverPool>(std::move(read),
+                                     [this] {
+                                       for (Nic* nic : nic_pointers_) nic->Settle();
+                                     }),
       EndpointActor::Options{.nics = nic_pointers_, .routes = RoutesOf(config_)});
   AddNicKeeper(on(ActorKind::kEndpoint));
   watchdog_ =

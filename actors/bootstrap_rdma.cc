@@ -156,8 +156,16 @@ absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices
 void Approach(const RouteOptions& routes, const std::vector<Nic*>& nics, const TargetInfo& target) {
   const absl::StatusOr<TargetPlan> plan = PlanTarget(target, routes);
   if (!plan.ok()) return;  // whoever connects says why
+  std::vector<bool> reached(nics.size());
+  const auto approach = [&](PathId path) {
+    nics[OwnNic(path)]->Approach(target, RemoteNicOf(path));
+    reached[OwnNic(path)] = true;
+  };
   for (const PathPlan& paths : plan->paths) {
-    for (const PathId path : paths.first) nics[OwnNic(path)]->Approach(target, RemoteNicOf(path));
+    for (const PathId path : paths.first) approach(path);
+  }
+  for (size_t nic = 0; nic < nics.size(); ++nic) {
+    if (!reached[nic]) approach(plan->paths.front().of_own_nic[nic].front());
   }
 }
 

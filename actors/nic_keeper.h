@@ -1,15 +1,17 @@
 // NicKeeper: calls Nic::Tend of NICs that change by themselves, when they ask for it and about once
-// a second.
+// a second, and Nic::Settle, on a thread beside the reactor.
 //
 // Lives on the control reactor. No edges: what it finds out shows at the NIC, in failed requests
 // and in the answer of Connect.
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/actor.h"
+#include "runtime/background_worker.h"
 #include "transport/fabric/fabric.h"
 
 namespace railhop {
@@ -24,7 +26,11 @@ class NicKeeper : public Actor {
   void OnStart() override;
 
  private:
+  void LookAtAll();
+
   const std::vector<Nic*> nics_;
+  std::shared_ptr<BackgroundWorker::Job> settling_;
+  BackgroundWorker worker_;  // last: its thread uses the others
 };
 
 }  // namespace railhop

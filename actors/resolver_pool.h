@@ -21,7 +21,8 @@ class ResolverPool final : public TargetResolver {
   // Threads are there only while they wait; a rank has up to 1024 targets.
   static constexpr size_t kThreads = 32;
 
-  explicit ResolverPool(ReadTarget read);
+  // `settle`: what reading leaves for after the answer, on the thread that has read.
+  explicit ResolverPool(ReadTarget read, std::function<void()> settle = nullptr);
   // Abandons, then waits for what is under way.
   ~ResolverPool() override { Abandon(); }
 
@@ -30,6 +31,7 @@ class ResolverPool final : public TargetResolver {
 
  private:
   const ReadTarget read_;
+  const std::function<void()> settle_;
   std::stop_source stop_;
   BackgroundWorker worker_;  // last: its threads use the others
 };

@@ -9,6 +9,7 @@
 
 #include "runtime/actor_system.h"
 #include "tests/actors/scripted_nic.h"
+#include "tests/support/flag.h"
 #include "tests/support/wait_until.h"
 
 namespace railhop {
@@ -24,6 +25,11 @@ class EventfulNic : public ScriptedNic {
     if (read(fd_, &told, sizeof told) > 0) heard += told;
     ++tended;
   }
+  void Settle() override {
+    if (hold == nullptr) return;
+    held.Set();
+    EXPECT_TRUE(hold->Wait());
+  }
   void Tell() {
     const uint64_t one = 1;
     ASSERT_EQ(write(fd_, &one, sizeof one), ssize_t{sizeof one});
@@ -31,6 +37,8 @@ class EventfulNic : public ScriptedNic {
 
   std::atomic<uint64_t> heard{0};
   std::atomic<uint64_t> tended{0};
+  Flag* hold = nullptr;  // Settle takes until this is set
+  Flag held;
 
  private:
   const int fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -62,6 +70,17 @@ TEST_F(NicKeeperTest, ANicWithoutNewsIsTendedNowAndThen) {
   Start();
   EXPECT_TRUE(WaitUntil([&] { return nic_.tended >= 2 && other_.tended >= 2; }));
   EXPECT_EQ(nic_.heard, 0u);
+}
+
+// A device may take seconds to let go of a connection whose link is dead.
+TEST_F(NicKeeperTest, ANicThatSettlesSlowlyHoldsUpNoNews) {
+  Flag go;
+  nic_.hold = &go;
+  Start();
+  ASSERT_TRUE(nic_.held.Wait());
+  nic_.Tell();
+  EXPECT_TRUE(WaitUntil([&] { return nic_.heard == 1; }));
+  go.Set();
 }
 
 }  // namespace

@@ -40,6 +40,17 @@ TEST(ResolverPoolTest, ATargetThatDoesNotAnswerHoldsUpNoOther) {
   EXPECT_TRUE(mute_answered.Wait());
 }
 
+TEST(ResolverPoolTest, WhatReadingLeavesIsDoneAfterTheAnswer) {
+  Flag answered, settled;
+  ResolverPool pool([](const std::string& name, const std::stop_token&) { return Named(name); },
+                    [&] {
+                      EXPECT_TRUE(answered.IsSet());
+                      settled.Set();
+                    });
+  pool.Resolve("one", [&](const absl::StatusOr<TargetInfo>&) { answered.Set(); });
+  EXPECT_TRUE(settled.Wait());
+}
+
 TEST(ResolverPoolTest, AbandonEndsWhatWaitsAndDropsTheRest) {
   std::atomic<size_t> reads{0};
   Flag full;

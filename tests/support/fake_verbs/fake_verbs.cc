@@ -56,6 +56,7 @@ class Fake final : public FakeVerbs {
     max_mr_size = UINT64_MAX;
     thread_domains = true;
     fail.clear();
+    before_destroy_qp = nullptr;
     calls.clear();
     inline_room = 0;
     posted_inline = 0;
@@ -433,6 +434,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   return 0;
 }
 int ibv_destroy_qp(ibv_qp* qp) {
+  if (const auto wait = TheFake().before_destroy_qp) wait();
   ENTER("ibv_destroy_qp", errno);
   --fake.objects;
   auto& ended = reinterpret_cast<Cq*>(qp->send_cq)->ended;

@@ -65,6 +65,8 @@ class FakeVerbs {
   // Called with the peer's number when a queue pair is told of its peer; it may block, as a kernel
   // does that looks for the device behind an address, and holds up no other call.
   std::function<void(uint32_t)> looks_for_peer;
+  // Called by ibv_destroy_qp before anything else: it takes as long as this.
+  std::function<void()> before_destroy_qp;
   // --- To look at:
   std::map<std::string, int> calls;
   uint32_t inline_room = 0;   // the largest that a queue pair was asked for

@@ -154,13 +154,14 @@ absl::StatusOr<EndpointId> RdmaNic::Connect(const TargetInfo& target, size_t rem
   if (absl::Status status = CheckTarget(target, remote_nic); !status.ok()) return status;
   const std::string& connection = target.nics[remote_nic].connection;
   std::optional<absl::StatusOr<Connection>> made = TakeApproached(connection);
-  if (!made.has_value()) made = Establish(connection);
+  if (!made.has_value()) made = Establish(connection, nullptr);
   if (!made->ok()) return made->status();
   return Publish(**std::move(made), connection, Clock::now());
 }
 
 // `connection` is a path of a NIC.
-absl::StatusOr<RdmaNic::Connection> RdmaNic::Establish(const std::string& connection) {
+absl::StatusOr<RdmaNic::Connection> RdmaNic::Establish(const std::string& connection,
+                                                       std::optional<Acknowledgement>* later) {
   const auto failed = [&](const absl::Status& status) {
     return absl::Status(
         status.code(),
@@ -170,8 +171,20 @@ absl::StatusOr<RdmaNic::Connection> RdmaNic::Establish(const std::string& connec
   const absl::StatusOr<uint32_t> slot = TakeSlot(connection, Clock::now());
   if (!slot.ok()) return failed(slot.status());
   absl::StatusOr<QueuePairs> queue_pairs = MakeQueuePairs();
+  if (absl::IsResourceExhausted(queue_pairs.status())) {
+    EndOld();
+    queue_pairs = MakeQueuePairs();
+  }
   absl::Status status = queue_pairs.status();
-  if (status.ok()) status = Handshake(*ParseNicPath(connection), *queue_pairs);
+  if (status.ok()) {
+    auto shaken = Handshake(*ParseNicPath(connection), *queue_pairs);
+    status = shaken.status();
+    if (later != nullptr && status.ok()) {
+      *later = *std::move(shaken);
+    } else if (status.ok() && shaken->has_value()) {
+      status = Acknowledge(**shaken);
+    }
+  }
   if (!status.ok()) queue_pairs = status;  // they end outside the lock
   NoteOutcome(*slot, connection, status, Clock::now());
   if (!status.ok()) return failed(status);
@@ -200,7 +213,8 @@ absl::StatusOr<RdmaHandshake> RdmaNic::Exchange(const NicPath& remote,
   return reply;
 }
 
-absl::Status RdmaNic::Handshake(const NicPath& remote, const QueuePairs& queue_pairs) {
+absl::StatusOr<std::optional<RdmaNic::Acknowledgement>> RdmaNic::Handshake(
+    const NicPath& remote, const QueuePairs& queue_pairs) {
   RdmaHandshake message;
   message.local_nic_path = FormatNicPath({.server = options_.server_name, .nic = device_->name()});
   message.peer_nic_path = FormatNicPath(remote);
@@ -228,9 +242,13 @@ absl::Status RdmaNic::Handshake(const NicPath& remote, const QueuePairs& queue_p
         {.gid = peer->gid, .lid = peer->lid, .number = reply->qp_numbers[i]}, options_.retry);
     if (!status.ok()) return status;
   }
-  if (!reply->ready_ack.has_value()) return absl::OkStatus();
+  if (!reply->ready_ack.has_value()) return std::nullopt;
   message.ready_ack = true;
-  return Exchange(remote, message).status();
+  return Acknowledgement{.remote = remote, .message = std::move(message)};
+}
+
+absl::Status RdmaNic::Acknowledge(const Acknowledgement& acknowledgement) {
+  return Exchange(acknowledgement.remote, acknowledgement.message).status();
 }
 
 void RdmaNic::Disconnect(EndpointId endpoint) {

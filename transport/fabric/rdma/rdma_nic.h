@@ -101,6 +101,7 @@ class RdmaNic : public Nic {
   // NIC cannot be used just now. The text has both NICs and the reason.
   absl::StatusOr<EndpointId> Connect(const TargetInfo& target, size_t remote_nic) override;
   void Approach(const TargetInfo& target, size_t remote_nic) override;
+  void Settle() override;
   // "rxe0 (GID index 1) -> 10.0.0.7:15001@rxe1", and how its first request that failed did, in the
   // words of the device's library, or why the NIC ended it.
   std::string Describe(EndpointId endpoint) const override;
@@ -137,6 +138,11 @@ class RdmaNic : public Nic {
 
   using QueuePairs = std::vector<std::unique_ptr<QueuePair>>;
 
+  // What is left to tell a target of a connection that works already: that its end may send, too.
+  struct Acknowledgement {
+    NicPath remote;
+    RdmaHandshake message;
+  };
   // A connection that is nobody's endpoint yet, with the slot that it will have.
   struct Connection {
     uint32_t slot = 0;
@@ -207,14 +213,19 @@ class RdmaNic : public Nic {
 
   // Control: one connection.
   absl::Status CheckTarget(const TargetInfo& target, size_t remote_nic) const;
-  absl::StatusOr<Connection> Establish(const std::string& connection);
+  // `later`: gets what is to be told afterwards, if anything; nullptr: it is told at once.
+  absl::StatusOr<Connection> Establish(const std::string& connection,
+                                       std::optional<Acknowledgement>* later);
   absl::StatusOr<QueuePairs> MakeQueuePairs() const;
-  absl::Status Handshake(const NicPath& remote, const QueuePairs& queue_pairs);
+  absl::StatusOr<std::optional<Acknowledgement>> Handshake(const NicPath& remote,
+                                                           const QueuePairs& queue_pairs);
   absl::StatusOr<RdmaHandshake> Exchange(const NicPath& remote, const RdmaHandshake& message);
+  absl::Status Acknowledge(const Acknowledgement& acknowledgement);
   void MakeRings(uint32_t index);
   static bool End(Slot& slot, EndpointId id);  // any thread
 
   // Control: the store, in rdma_nic_store.cc.
+  void EndOld();
   absl::StatusOr<uint32_t> TakeSlot(const std::string& remote, Time now);
   void NoteOutcome(uint32_t index, const std::string& remote, const absl::Status& outcome,
                    Time now);
@@ -224,6 +235,7 @@ class RdmaNic : public Nic {
   absl::Status MakeRoom(uint32_t index, Time now);
   void Evict(Time now);
   void EndSlot(uint32_t index, const char* why);
+  void EndRefused(uint32_t queue_pair);
   void EndQueuePair(const RdmaEvent& event);
   void FollowPort();
   bool Works(const std::string& remote) const;
@@ -254,6 +266,9 @@ class RdmaNic : public Nic {
   const std::unique_ptr<ThreadDomain> domain_;  // nullptr: none
   std::unique_ptr<CompletionQueue> queue_;
   std::vector<Slot> slots_;  // [0] belongs to no target: all is refused. They go before queue_.
+  // Out of use, and not ended yet: for as long as packets of it are in the kernel's hands, which
+  // may be seconds where a link is dead, a device waits for them. So that is left to Settle.
+  std::vector<QueuePairs> old_;  // under store_mutex_
 
   // Control. What a slot says of its queue pairs and of control, too.
   mutable std::mutex store_mutex_;
@@ -263,6 +278,7 @@ class RdmaNic : public Nic {
   PathBreakers breakers_;
   std::map<std::string, Approached> approached_;  // by path of the remote NIC
   std::condition_variable approach_ended_;
+  std::vector<Acknowledgement> unacknowledged_;
   uint64_t port_changes_ = 0;  // of the device, as last followed
 
   // Poster.

@@ -15,6 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kEvicted = "evicted, since another endpoint needed the room";
+constexpr const char* kRefused = "the target has given up the connection before it was used";
 constexpr const char* kPortChanged = "its NIC's port went down, or has another address now";
 
 // Whether the error says that the path is bad: the other ones are the request's or the peer's.
@@ -95,13 +96,45 @@ void RdmaNic::Approach(const TargetInfo& target, size_t remote_nic) {
     Sweep(Clock::now());
     if (Works(remote) || !approached_.try_emplace(remote).second) return;
   }
-  absl::StatusOr<Connection> outcome = Establish(remote);
+  std::optional<Acknowledgement> acknowledgement;
+  absl::StatusOr<Connection> outcome = Establish(remote, &acknowledgement);
   const std::lock_guard lock(store_mutex_);
+  if (acknowledgement.has_value()) unacknowledged_.push_back(*std::move(acknowledgement));
   Approached& approached = approached_[remote];
   approached.outcome = std::move(outcome);
   approached.under_way = false;
   approached.at = Clock::now();
   approach_ended_.notify_all();
+}
+
+// Requests flow without the acknowledgement: a target can receive before it answers. A connection
+// ends here only where the target says that it has none such.
+void RdmaNic::Settle() {
+  std::vector<Acknowledgement> left;
+  {
+    const std::lock_guard lock(store_mutex_);
+    left.swap(unacknowledged_);
+  }
+  for (const Acknowledgement& each : left) {
+    const absl::Status told = Acknowledge(each);
+    if (absl::IsFailedPrecondition(told)) EndRefused(each.message.qp_numbers.front());
+  }
+  EndOld();
+}
+
+// One that nobody has come for yet shows it in its first request, as the others do.
+void RdmaNic::EndRefused(uint32_t queue_pair) {
+  const auto is_it = [queue_pair](const QueuePairs& queue_pairs) {
+    return !queue_pairs.empty() && queue_pairs.front()->number() == queue_pair;
+  };
+  const std::lock_guard lock(store_mutex_);
+  for (uint32_t i = 1; i < slots_.size(); ++i) {
+    if (is_it(slots_[i].queue_pairs)) EndSlot(i, kRefused);
+  }
+  for (auto& [remote, approached] : approached_) {
+    if (approached.under_way || !approached.outcome.ok()) continue;
+    if (is_it(approached.outcome->queue_pairs)) approached.outcome->queue_pairs.front()->Fail();
+  }
 }
 
 std::optional<absl::StatusOr<RdmaNic::Connection>> RdmaNic::TakeApproached(
@@ -126,15 +159,19 @@ bool RdmaNic::Works(const std::string& remote) const {
 
 // What was approached before, and nobody has come for.
 void RdmaNic::Forsake(Time before) {
-  std::erase_if(approached_, [&](const auto& entry) {
-    const Approached& approached = entry.second;
-    if (approached.under_way || approached.at >= before) return false;
+  for (auto entry = approached_.begin(); entry != approached_.end();) {
+    Approached& approached = entry->second;
+    if (approached.under_way || approached.at >= before) {
+      ++entry;
+      continue;
+    }
     if (approached.outcome.ok()) {
       Slot& slot = slots_[approached.outcome->slot];
       slot.word.store(Word(kUnused, slot.id()), std::memory_order_relaxed);
+      old_.push_back(std::move(approached.outcome->queue_pairs));
     }
-    return true;
-  });
+    entry = approached_.erase(entry);
+  }
 }
 
 EndpointId RdmaNic::Publish(Connection made, const std::string& remote, Time now) {
@@ -212,6 +249,12 @@ void RdmaNic::Tend(Time now) {
   breakers_.Prune(now);
 }
 
+void RdmaNic::EndOld() {
+  std::vector<QueuePairs> old;  // they end outside the lock
+  const std::lock_guard lock(store_mutex_);
+  old.swap(old_);
+}
+
 // One that is not found belongs to a target of this process: its initiator sees the error himself.
 void RdmaNic::EndQueuePair(const RdmaEvent& event) {
   const std::lock_guard lock(store_mutex_);
@@ -254,7 +297,7 @@ void RdmaNic::Sweep(Time now) {
     const bool drained = slot.Idle() || now >= slot.drain_until;
     if (slot.stage() == kDraining && drained) End(slot, slot.id());
     if (slot.stage() >= kClosing && order_.Holds(i)) order_.Remove(i);
-    if (Reclaim(slot)) slot.queue_pairs.clear();
+    if (Reclaim(slot)) old_.push_back(std::exchange(slot.queue_pairs, {}));
   }
 }
 
