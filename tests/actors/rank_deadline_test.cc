@@ -11,6 +11,7 @@
 
 #include "actors/bootstrap.h"
 #include "actors/bootstrap_config.h"
+#include "actors/bootstrap_layout.h"
 #include "actors/bootstrap_rank.h"
 #include "actors/bootstrap_staging.h"
 #include "tests/actors/scripted_nic.h"
@@ -63,10 +64,12 @@ class RankDeadlineTest : public testing::Test {
                        "nics { name: 'scripted0' sim {} }",
                        "test", std::getenv, &config, &error))
         << error;
+    ResolvedLayout layout;
+    ASSERT_TRUE(ResolveLayout(config, DetectHostCores(), &layout, &error)) << error;
     RankStaging staging = MakeStaging(&config);
     std::vector<std::unique_ptr<Nic>> nics;
     nics.push_back(std::move(nic));
-    rank_ = MakeRank(std::move(config), std::move(staging), read, std::move(nics), &error);
+    rank_ = MakeRank(std::move(config), layout, std::move(staging), read, std::move(nics), &error);
     ASSERT_NE(rank_, nullptr) << error;
     ASSERT_TRUE(rank_->RegisterMemory(memory_.data(), memory_.size(), "cpu:0", &error)) << error;
     target_ = rank_->OpenSegment("there", &error);

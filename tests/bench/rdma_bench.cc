@@ -269,8 +269,7 @@ class RdmaBench {
       if (!found.ok()) GiveUp(name, found.status());
       std::cerr << fmt::format(
           "rdma: {}: of {} slices {} neither ended nor TIMEOUT at their deadline, {} open 5 s "
-          "after "
-          "its end; {} completed\n",
+          "after its end; {} completed\n",
           name, found->slices, found->at_deadline, found->after_end, found->completed);
       by_fault.push_back(static_cast<double>(found->at_deadline + found->after_end));
       stuck += by_fault.back();
@@ -282,8 +281,8 @@ class RdmaBench {
   }
 
   void Stuck() {
-    std::vector<std::string> beside = {"slices", "at_deadline"};
-    for (const RdmaFault fault : kRdmaFaults) beside.emplace_back(RdmaFaultName(fault));
+    std::vector<Beside> beside = {"slices", "at_deadline"};
+    for (const RdmaFault fault : kRdmaFaults) beside.emplace_back(RdmaFaultName(fault).data());
     bench_.Run(
         {.name = "rdma.stuck",
          .unit = "slices",
