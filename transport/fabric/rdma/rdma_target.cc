@@ -25,7 +25,8 @@ std::string ServerOfPath(const std::string& path) {
 
 }  // namespace
 
-RdmaTarget::RdmaTarget(const RdmaTargetOptions& options) : options_(options), breakers_(kBreaker) {}
+RdmaTarget::RdmaTarget(const RdmaTargetOptions& options)
+    : options_(options), breakers_(kBreaker), ending_([] {}) {}
 
 absl::StatusOr<std::unique_ptr<RdmaTarget>> RdmaTarget::Create(
     std::vector<std::shared_ptr<RdmaDevice>> devices, const RdmaTargetOptions& options) {
@@ -69,6 +70,16 @@ RdmaTarget::Endpoints::iterator RdmaTarget::FindEndpoint(const RdmaHandshake& re
   });
 }
 
+// Beside the handshakes: a device takes 3 s to end a queue pair whose link is dead.
+void RdmaTarget::End(Endpoints::iterator endpoint) {
+  const auto ended = std::make_shared<Endpoints>();
+  ended->splice(ended->end(), endpoints_, endpoint);
+  ending_.Start([ended] {
+    ended->clear();
+    return absl::OkStatus();
+  });
+}
+
 absl::StatusOr<RdmaTarget::Endpoint> RdmaTarget::Establish(const Device& device,
                                                            const RdmaHandshake& request) const {
   const absl::StatusOr<RdmaAddress> peer = request.SenderAddress(options_.address_of);
@@ -95,7 +106,7 @@ absl::Status RdmaTarget::MakeRoom() {
   const auto until = Clock::now() + kAskTime;
   for (size_t asked = 0; endpoints_.size() + establishing_ >= options_.max_endpoints; ++asked) {
     if (options_.is_gone == nullptr && !endpoints_.empty()) {
-      endpoints_.pop_front();
+      End(endpoints_.begin());
       continue;
     }
     if (asked == endpoints_.size() || Clock::now() > until) {
@@ -105,9 +116,10 @@ absl::Status RdmaTarget::MakeRoom() {
     }
     const std::string server = ServerOfPath(endpoints_.front().peer_nic_path);
     if (options_.is_gone(server)) {
-      std::erase_if(endpoints_, [&](const Endpoint& each) {
-        return ServerOfPath(each.peer_nic_path) == server;
-      });
+      for (auto it = endpoints_.begin(); it != endpoints_.end();) {
+        const auto each = it++;
+        if (ServerOfPath(each->peer_nic_path) == server) End(each);
+      }
     } else {
       endpoints_.splice(endpoints_.end(), endpoints_, endpoints_.begin());
     }
@@ -130,7 +142,7 @@ absl::Status RdmaTarget::Admit(const RdmaHandshake& request) {
     return absl::InvalidArgumentError("a handshake needs qp_num");
   }
   // The same NIC with other queue pairs: its process was started anew, or has given up the old.
-  if (const auto found = FindEndpoint(request); found != endpoints_.end()) endpoints_.erase(found);
+  if (const auto found = FindEndpoint(request); found != endpoints_.end()) End(found);
   if (absl::Status room = MakeRoom(); !room.ok()) return room;
   breakers_.Prune(Clock::now());
   return breakers_.Admit(request.local_nic_path, Clock::now());
@@ -171,7 +183,7 @@ absl::StatusOr<RdmaHandshake> RdmaTarget::Connect(const Device& device,
     if (other->request > number) {
       return absl::AbortedError(fmt::format("{} has asked for another connection since", peer));
     }
-    endpoints_.erase(other);
+    End(other);
   }
   made->request = number;
   return Reply(device, request, endpoints_.emplace_back(*std::move(made)));

@@ -28,6 +28,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/background_worker.h"
 #include "transport/fabric/rdma/completion_queue.h"
 #include "transport/fabric/rdma/path_breaker.h"
 #include "transport/fabric/rdma/queue_pair.h"
@@ -85,6 +86,7 @@ class RdmaTarget {
   absl::StatusOr<RdmaHandshake> Confirm(const RdmaHandshake& request);
   absl::Status Admit(const RdmaHandshake& request);
   Endpoints::iterator FindEndpoint(const RdmaHandshake& request);
+  void End(Endpoints::iterator endpoint);
   absl::Status MakeRoom();
 
   const RdmaTargetOptions options_;
@@ -94,6 +96,7 @@ class RdmaTarget {
   Endpoints endpoints_;
   size_t establishing_ = 0;  // that will want a place among them
   uint64_t requests_ = 0;    // admitted
+  BackgroundWorker ending_;
 };
 
 }  // namespace railhop

@@ -28,6 +28,7 @@ class RdmaTargetTest : public testing::Test {
     release_.Set();
     if (lost_.joinable()) lost_.join();
     target_ = nullptr;
+    fake_.before_destroy_qp = nullptr;
     device_ = nullptr;
     fake_.looks_for_peer = nullptr;
     EXPECT_EQ(fake_.objects, 0);
@@ -87,6 +88,20 @@ TEST_F(RdmaTargetTest, OfTwoConnectionsOfTheSameNicTheOneAskedForLastStays) {
   EXPECT_THAT(lost_reply_.reply_msg, HasSubstr("asked for another connection since"));
   EXPECT_EQ(target_->endpoints(), 1u);
   EXPECT_EQ(Ask("twice:1@fake1", 7, true).reply_msg, "");
+}
+
+// As where its link is dead.
+TEST_F(RdmaTargetTest, AConnectionThatEndsSlowlyHoldsUpNoOther) {
+  Create();
+  EXPECT_EQ(Ask("anew:1@fake1", 7).reply_msg, "");
+  fake_.before_destroy_qp = [this] {
+    looking_.Set();
+    EXPECT_TRUE(release_.Wait());
+  };
+  EXPECT_EQ(Ask("anew:1@fake1", 8).reply_msg, "");
+  EXPECT_TRUE(looking_.Wait());
+  EXPECT_EQ(Ask("other:1@fake1", 9).reply_msg, "");
+  EXPECT_EQ(target_->endpoints(), 2u);
 }
 
 TEST_F(RdmaTargetTest, WhatIsBeingEstablishedHasItsPlace) {
