@@ -19,8 +19,9 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kSliceBytes = 64 * 1024;
-// More than the rails carry until the fault.
+// More than the rails, which are shaped for that, carry until the fault.
 constexpr size_t kSlices = 256;
+constexpr int kShapedMbit = 50;
 constexpr std::chrono::milliseconds kDeadline{3000};
 // From a deadline to the look whether it was kept: two ticks of the watchdog, on a busy machine.
 constexpr std::chrono::milliseconds kLookAfter{250};
@@ -187,6 +188,8 @@ absl::StatusOr<StuckSlices> TryRdmaFault(RdmaFault fault, const FaultSite& site)
     if (!relay.ok()) return relay.status();
     sides.relay = *std::move(relay);
   }
+  const ShapedRails slow({0, 1}, kShapedMbit);
+  if (!slow.status().ok()) return slow.status();
   Trial trial;
   if (absl::Status status = trial.Begin(site, *sides.target); !status.ok()) return status;
   if (!trial.WaitForTraffic()) {
@@ -196,6 +199,9 @@ absl::StatusOr<StuckSlices> TryRdmaFault(RdmaFault fault, const FaultSite& site)
   {
     const Fault broken(fault, sides);
     if (!broken.status().ok()) return broken.status();
+    if (trial.Count(&Trial::IsCompleted) == kSlices) {
+      return absl::DeadlineExceededError("all had been moved when it came about");
+    }
     trial.WaitForDeadline();
     found.at_deadline = trial.Count(&Trial::IsSilent);
   }
