@@ -42,10 +42,6 @@ class RdmaStoreTest : public RdmaRails {
     endpoint_ = endpoint;
     return Run(Write(0, 4096));
   }
-  void Tend(std::chrono::seconds later = std::chrono::seconds(0)) {
-    nic_->Tend(std::chrono::steady_clock::now() + later);
-    nic_->Settle();
-  }
 };
 
 TEST_F(RdmaStoreTest, AtTheCapTheOneThatWasNotUsedGoes) {

@@ -168,6 +168,7 @@ class RdmaRails : public testing::Test {
   // As the control reactor does: whenever the NIC's descriptor is readable, and once a second.
   void Tend(std::chrono::seconds later = std::chrono::seconds(0)) {
     nic_->Tend(std::chrono::steady_clock::now() + later);
+    nic_->Settle();
   }
   template <class Condition>
   bool TendUntil(Condition condition) {
