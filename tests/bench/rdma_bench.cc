@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -35,9 +34,9 @@ constexpr uint64_t kSideMib = 16;  // memory of each engine
 constexpr uint64_t kPacketBytes = 4096;
 constexpr int kRails = 4;
 constexpr int kShapedMbit = 50;  // about half of what the emulated processor carries
-// Rates of a rail, for CPU time at equal throughput: an engine that waits between two batches fills
-// a slow one only.
-constexpr int kEqualMbit[] = {50, 25, 12, 6, 3};
+// Rates of a rail, for CPU time at equal throughput. An engine that pauses between two batches
+// fills a slow one only; on still slower ones acknowledgements come so late that all is sent twice.
+constexpr int kEqualMbit[] = {50, 35, 25};
 constexpr double kEqual = 0.05;  // as far as two rates may be apart
 constexpr char kRelayedRail[] = "b";
 constexpr char kPython[] = "/usr/bin/python3";
@@ -53,9 +52,10 @@ SideProgram Engine(const std::string& python, const char* kind,
 SideProgram Railhop(const std::string& device) {
   return Engine(kPython, "railhop", {"PYTHONPATH=" RAILHOP_PYTHON, "MC_TE_FILTERS=" + device});
 }
-SideProgram Mooncake(const std::string& device) {
+SideProgram Mooncake(const std::string& device, int queue_pairs = 2) {
   return Engine(kMooncakePython, "mooncake",
-                {"SIDE_DEVICES=" + device, "MC_LOG_LEVEL=ERROR", "GLOG_minloglevel=2"});
+                {"SIDE_DEVICES=" + device, "MC_LOG_LEVEL=ERROR", "GLOG_minloglevel=2",
+                 fmt::format("MC_NUM_QP_PER_EP={}", queue_pairs)});
 }
 SideProgram Perftest() {
   return {kPython,
@@ -85,6 +85,8 @@ class RdmaBench {
       : bench_(*bench),
         railhop_("railhop", {.initiator = Railhop("rxe0"), .target = Railhop("rxe1")}),
         mooncake_("mooncake", {.initiator = Mooncake("rxe0"), .target = Mooncake("rxe1")}),
+        mooncake_one_("mooncake with one queue pair",
+                      {.initiator = Mooncake("rxe0", 1), .target = Mooncake("rxe1", 1)}),
         perftest_("ib_write_bw", {.initiator = Perftest()}),
         direct_("direct", {.initiator = Railhop("rxe0"), .target = Railhop("rxe3")}),
         relayed_("relayed", {.initiator = Ranked("rxe0", folder_.path()),
@@ -170,16 +172,23 @@ class RdmaBench {
     return std::abs(rate - other) <= kEqual * std::max(rate, other);
   }
 
-  // The fastest rail of kEqualMbit that both engines fill alike; if there is none, the slowest.
+  // The fastest rail of kEqualMbit that both engines fill alike; if there is none, the one on which
+  // they are nearest to that.
   int FindEqualMbit(const RdmaLoad& load) {
+    std::pair<double, int> nearest{2, 0};
     for (const int mbit : kEqualMbit) {
       const double ours = Measure(railhop_, load, {0}, mbit).value;
-      if (AreEqual(ours, Measure(mooncake_, load, {0}, mbit).value)) return mbit;
+      const double theirs = Measure(mooncake_one_, load, {0}, mbit).value;
+      std::cerr << fmt::format("rdma: rails of {} Mbit/s: railhop {:.3g} MB/s, mooncake {:.3g}\n",
+                               mbit, ours, theirs);
+      if (AreEqual(ours, theirs)) return mbit;
+      nearest = std::min(nearest, {1 - std::min(ours, theirs) / std::max(ours, theirs), mbit});
     }
-    return *std::rbegin(kEqualMbit);
+    return nearest.second;
   }
 
-  // At equal throughput: who does less has less to do, and waits at his own expense.
+  // At equal throughput: who does less has less to do, and waits at his own expense. Each over one
+  // queue pair: with two, Mooncake's packets wait twice as long in the rail's queue.
   void Cpu() {
     const std::string name = "rdma.cpu_vs_mooncake";
     if (!bench_.Wants(name)) return;
@@ -199,12 +208,12 @@ class RdmaBench {
                 .unit = "CPU s/GB",
                 .subject_is = Describe(railhop_, load, mbit) +
                               ", which both are to fill alike: user and system time",
-                .reference_is = "mooncake",
+                .reference_is = mooncake_one_.name(),
                 .goal = "<= 0.8",
                 .includes = {"submission", "work requests", "completion", "both processes"},
                 .beside = {"machine_busy_s_per_gb", "mb_per_s"},
                 .subject = [&] { return sample(railhop_); },
-                .reference = [&] { return sample(mooncake_); },
+                .reference = [&] { return sample(mooncake_one_); },
                 .objection = unequal});
   }
 
@@ -296,7 +305,7 @@ class RdmaBench {
   Bench& bench_;
   bool skipped_ = false;
   const SharedFolder folder_{"rdma-bench"};
-  RdmaSubject railhop_, mooncake_, perftest_, direct_, relayed_;
+  RdmaSubject railhop_, mooncake_, mooncake_one_, perftest_, direct_, relayed_;
 };
 
 }  // namespace
