@@ -48,9 +48,9 @@ struct NicConfig {
 
   // kRdma.
   uint8_t port = 1;
-  int gid_index = -1;            // -1: the one that suits best
+  int gid_index = -1;             // -1: the one that suits best
   uint32_t max_endpoints = 4000;  // or what its device has room for
-  bool evict_oldest = false;     // whether it was used lately or not
+  bool evict_oldest = false;      // whether it was used lately or not
   uint32_t queue_pairs = 2;
   uint32_t max_mtu = 4096;
   uint8_t traffic_class = 0;
