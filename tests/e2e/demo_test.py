@@ -16,6 +16,7 @@ import time
 import unittest
 
 RAILHOP = None
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TIMEOUT_S = 240
 SMALL = {
     "batches": [
@@ -359,18 +360,27 @@ class DemoTest(unittest.TestCase):
         self.assertEqual(line["name"], "demo.error")
         self.assertIn("MC_PXN_GROUP_ID", line["error"])
 
-    def test_names_bytes_needed_and_free_when_shared_memory_is_small(self):
-        mount = "mount -t tmpfs -o size=4m tmpfs /dev/shm && exec \"$@\""
+    def with_shared_memory_of(self, size):
+        """A command prefix under which /dev/shm is so small."""
+        mount = f"mount -t tmpfs -o size={size} tmpfs /dev/shm && exec \"$@\""
         prefix = ("unshare", "--mount", "--map-root-user", "sh", "-c", mount, "sh")
         if os.geteuid() == 0:
             prefix = ("unshare", "--mount", "sh", "-c", mount, "sh")
         probe = subprocess.run([*prefix, "true"], capture_output=True, check=False)
         if probe.returncode != 0:
             self.skipTest("no private mount namespace can be made here: " + str(probe.stderr))
-        done = self.run_demo(prefix=prefix)
+        return prefix
+
+    def test_names_bytes_needed_and_free_when_shared_memory_is_small(self):
+        done = self.run_demo(prefix=self.with_shared_memory_of("4m"))
         self.assertGreater(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr, r"/dev/shm")
         self.assertRegex(done.stderr, r"\d+ .*free|free .*\d+")
+
+    def test_names_the_file_for_which_shared_memory_has_no_room(self):
+        done = self.run_demo(prefix=self.with_shared_memory_of("4k"))
+        self.assert_fails_saying(done, "/dev/shm/railhop-demo-", "cannot be written", "No space left",
+                                 "make room")
 
     def start_and_find(self, word, count):
         """A demo that would run for a minute, and its children of one kind once all are there."""
@@ -417,6 +427,112 @@ class DemoTest(unittest.TestCase):
                           ("--ranks", "x"), ("--layout", "spiral")):
             with self.subTest(arguments=arguments):
                 self.assert_fails_saying(self.run_demo(*arguments), arguments[1].strip("/"))
+
+    def test_refuses_an_output_that_is_another_file_of_the_run(self):
+        batches = pathlib.Path(self.batches)
+        config = pathlib.Path(self.write("rank.textproto", "slice_size: 65536"))
+        folder = batches.parent
+        link, hard_link, nowhere = folder / "link", folder / "hard", folder / "nowhere"
+        link.symlink_to(batches.name)
+        os.link(batches, hard_link)
+        nowhere.symlink_to("new")
+        new, again = str(folder / "new"), str(folder / ".." / folder.name / "new")
+        for output in ("--json", "--trace"):
+            for first, other, arguments in (
+                    ("--batches", batches, (output, str(batches))),
+                    ("--batches", batches, (output, str(link))),
+                    ("--batches", batches, (output, str(hard_link))),
+                    ("--batches", nowhere, (output, new)),
+                    ("--config", config, (output, str(config), "--config", str(config)))):
+                with self.subTest(arguments=arguments, other=other):
+                    done = self.run_demo(*arguments, batches=str(other if first == "--batches" else batches))
+                    self.assert_fails_saying(done, output, first, arguments[1], str(other), "give")
+                    self.assertEqual(done.returncode, 2)
+        for other in (new, again, str(nowhere)):
+            with self.subTest(other=other):
+                done = self.run_demo("--json", new, "--trace", other)
+                self.assert_fails_saying(done, "--json", "--trace", new, other, "give")
+                self.assertEqual(done.returncode, 2)
+        self.assertEqual(batches.read_text(), json.dumps(SMALL))
+        self.assertEqual(config.read_text(), "slice_size: 65536")
+        self.assertFalse(pathlib.Path(new).exists())
+
+    def test_the_script_refuses_a_picture_in_place_of_another_file(self):
+        for option in ("--batches", "--config", "--trace", "--json"):
+            for arguments in ((option, self.batches), (f"{option}={self.batches}",)):
+                with self.subTest(arguments=arguments):
+                    done = subprocess.run([ROOT / "dev", "demo", "--png", self.batches, *arguments],
+                                          capture_output=True, text=True, timeout=60, check=False)
+                    self.assert_fails_saying(done, "--png", option, self.batches, "give")
+                    self.assertEqual(done.returncode, 2)
+        self.assertEqual(pathlib.Path(self.batches).read_text(), json.dumps(SMALL))
+
+    def test_results_may_go_where_its_tables_go(self):
+        for name in ("/dev/stdout", "/dev/fd/1"):
+            with self.subTest(name=name), tempfile.TemporaryFile("w+") as output:
+                done = subprocess.run(self.command("--json", name), stdout=output,
+                                      stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                output.seek(0)
+                text = output.read()
+                self.assertTrue(text.startswith("2 ranks"), text[:100])
+                self.assertGreater(len([json.loads(line) for line in text.splitlines()
+                                        if line.startswith("{")]), 5)
+
+    def test_devices_may_be_named_twice(self):
+        done = self.run_demo("--json", "/dev/null", "--trace", "/dev/null")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def pipe(self, name):
+        path = str(pathlib.Path(self.folder.name, name))
+        os.mkfifo(path)
+        return path
+
+    def test_takes_and_gives_its_files_by_pipes(self):
+        batches, config, results = self.pipe("batches"), self.pipe("config"), self.pipe("results")
+        process = subprocess.Popen(
+            self.command("--json", results, "--config", config, batches=batches),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        with open(results, encoding="utf-8") as reader:
+            pathlib.Path(batches).write_text(json.dumps(SMALL))
+            pathlib.Path(config).write_text("slice_size: 65536")
+            lines = [json.loads(line) for line in reader.read().splitlines()]
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertEqual(len([line for line in lines if line["name"] == "demo.relay_ratio"]), 2)
+
+    def expect_end_by(self, process, number):
+        process.send_signal(number)
+        try:
+            process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.fail("the signal does not end it")
+        self.assertEqual(process.returncode, -number)
+
+    def test_a_pipe_that_nobody_uses_holds_no_interruption_up(self):
+        pipe = self.pipe("pipe")
+        for option in ("--json", "--trace", "--batches", "--config"):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                with self.subTest(option=option, signal=number):
+                    arguments = () if option == "--batches" else (option, pipe)
+                    process = subprocess.Popen(
+                        self.command(*arguments, batches=pipe if option == "--batches" else None),
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                    self.addCleanup(process.kill)
+                    stat = pathlib.Path(f"/proc/{process.pid}/stat")
+                    while stat.read_text().rsplit(")", 1)[1].split()[0] != "S":
+                        time.sleep(0.01)
+                    self.expect_end_by(process, number)
+
+    def test_a_reader_that_stops_reading_holds_no_interruption_up(self):
+        pipe = self.pipe("pipe")
+        process = subprocess.Popen(self.command("--trace", pipe), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self.addCleanup(process.kill)
+        with open(pipe, encoding="utf-8"):
+            self.assertIn(b"2 ranks", process.stdout.readline())
+            self.expect_end_by(process, signal.SIGTERM)
 
     def test_a_command_line_that_is_wrong_ends_with_2(self):
         for arguments in (("--ranks", "0"), ("--json", ""), ("--batches", ""), ("--unknown",)):

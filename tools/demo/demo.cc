@@ -8,8 +8,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <sstream>
 
@@ -19,6 +17,7 @@
 #include "tools/demo/rank_config.h"
 #include "tools/demo/report.h"
 #include "tools/demo/trace_file.h"
+#include "tools/demo/user_files.h"
 #include "tools/demo/workplace.h"
 
 namespace railhop {
@@ -34,11 +33,22 @@ constexpr seconds kReply{60};
 constexpr double kGpuLineRate = 25;  // GB/s: a NIC of 200 Gb/s, as each GPU of such machines has
 constexpr size_t kTracedPieces = 20'000;  // a file of some 30 MB
 
-// The results have to be written in the end: found out before the work. Those of a run before go.
-absl::Status CheckWritable(const std::string& path, const char* option) {
-  if (path.empty() || std::ofstream(path)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("the file {} cannot be written; give another with {}", path, option));
+// What the files hold that a user named. Read once: a pipe has it once only.
+struct DemoInputs {
+  std::vector<KvBatch> batches;
+  std::string config;
+};
+
+absl::StatusOr<DemoInputs> ReadInputs(const DemoOptions& options) {
+  DemoInputs inputs;
+  absl::StatusOr<std::vector<KvBatch>> batches = ReadBatches(options.batches);
+  if (!batches.ok()) return batches.status();
+  inputs.batches = *std::move(batches);
+  if (options.config.empty()) return inputs;
+  absl::StatusOr<std::string> config = ReadBaseConfig(options.config);
+  if (!config.ok()) return config.status();
+  inputs.config = *std::move(config);
+  return inputs;
 }
 
 // GB/s of memcpy by one thread, over buffers too large for a cache.
@@ -80,7 +90,8 @@ class Progress {
 
 class Demo {
  public:
-  explicit Demo(const DemoOptions& options) : options_(options) {}
+  Demo(const DemoOptions& options, DemoInputs inputs)
+      : options_(options), inputs_(std::move(inputs)) {}
 
   absl::Status Run() {
     absl::Status status = Replay();
@@ -94,14 +105,6 @@ class Demo {
 
  private:
   absl::Status Replay() {
-    if (absl::Status status = CheckWritable(options_.json, "--json"); !status.ok()) return status;
-    if (absl::Status status = CheckWritable(options_.trace, "--trace"); !status.ok()) return status;
-    std::error_code none;
-    if (!options_.json.empty() && !options_.trace.empty() &&
-        std::filesystem::equivalent(options_.json, options_.trace, none)) {
-      return absl::InvalidArgumentError(fmt::format(
-          "--json and --trace both name the file {}; give each its own", options_.json));
-    }
     if (absl::Status status = Prepare(); !status.ok()) return status;
     if (absl::Status status = StartTarget(); !status.ok()) return status;
     if (absl::Status status = StartRanks(); !status.ok()) return status;
@@ -149,9 +152,7 @@ class Demo {
   }
 
   absl::Status Prepare() {
-    absl::StatusOr<std::vector<KvBatch>> batches = ReadBatches(options_.batches);
-    if (!batches.ok()) return batches.status();
-    for (KvBatch& batch : *batches) {
+    for (KvBatch& batch : inputs_.batches) {
       area_bytes_ = std::max(area_bytes_, batch.total);
       report_.kinds.push_back({.batch = std::move(batch), .relayed = {}, .direct = {}});
     }
@@ -394,13 +395,12 @@ class Demo {
                           .gpu = OnGpus() ? GpuOf(rank) : "",
                           .moves = moves_,
                           .trace_all = !options_.trace.empty(),
-                          .base_config = options_.config};
+                          .base_config = options_.config,
+                          .base_text = inputs_.config};
     absl::StatusOr<std::string> text = MakeRankConfig(facts);
     if (!text.ok()) return text.status();
-    const std::string path =
-        fmt::format("{}/rank{}{}.textproto", workplace_.path(), rank, relays ? "" : "-direct");
-    std::ofstream(path) << *text;
-    return path;
+    return workplace_.Write(fmt::format("rank{}{}.textproto", rank, relays ? "" : "-direct"),
+                            *text);
   }
 
   // Four times what the line needs, and half a minute for a busy machine. Twice that, and a rank
@@ -418,6 +418,7 @@ class Demo {
   uint64_t SeedOf(uint32_t rank) const { return seed_ * 64 + rank; }
 
   const DemoOptions options_;
+  DemoInputs inputs_;
   DemoReport report_;
   Progress progress_;
   Workplace workplace_;
@@ -430,50 +431,67 @@ class Demo {
   std::vector<ChildProcess> ranks_;
 };
 
+absl::Status Replay(const DemoOptions& options, DemoReport* report) {
+  absl::StatusOr<DemoInputs> inputs = ReadInputs(options);
+  if (!inputs.ok()) return inputs.status();
+  HoldInterrupts();
+  Demo demo(options, *std::move(inputs));
+  absl::Status status = demo.Run();
+  *report = demo.TakeReport();
+  return status;
+}
+
+absl::Status Tell(const DemoReport& report, const OutputFile& results, const OutputFile& trace,
+                  const std::string& trace_path) {
+  PrintTables(report, std::cout);
+  if (!std::cout.flush()) {
+    return absl::UnavailableError("the tables cannot be written to standard output");
+  }
+  absl::Status status;
+  if (results.is_open()) {
+    status = results.Write([&](std::ostream& out) { WriteJsonLines(report, out); });
+  }
+  if (!status.ok() || !trace.is_open()) return status;
+  status = trace.Write([&](std::ostream& out) { WriteChromeTrace(report.pieces->kept(), out); });
+  if (status.ok()) {
+    std::cout << fmt::format("{} has {} of {} pieces; https://ui.perfetto.dev opens it\n",
+                             trace_path, report.pieces->kept().size(), report.pieces->pieces());
+  }
+  return status;
+}
+
 }  // namespace
 
 int RunDemo(const DemoOptions& options) {
   signal(SIGPIPE, SIG_IGN);  // a child that died is an error of the write
-  HoldInterrupts();
-  DemoReport report;
-  absl::Status status;
-  {
-    Demo demo(options);
-    status = demo.Run();
-    report = demo.TakeReport();
+  const UserFile files[] = {{options.batches, "--batches"},
+                            {options.config, "--config"},
+                            {options.json, "--json", true},
+                            {options.trace, "--trace", true}};
+  if (absl::Status apart = CheckApart(files); !apart.ok()) {
+    std::cerr << "railhop demo: " << apart.message() << "\n";
+    return 2;
   }
+  // A pipe may keep the opening, reading and writing of a file waiting.
+  LetInterruptsEnd();
+  OutputFile results("--json");
+  OutputFile trace("--trace");
+  absl::Status status = results.Open(options.json);
+  status.Update(trace.Open(options.trace));
+  DemoReport report;
+  if (status.ok()) status = Replay(options, &report);
+  if (!status.ok()) std::cerr << "railhop demo: " << status.message() << "\n";
+  LetInterruptsEnd();
   if (!status.ok()) {
-    std::cerr << "railhop demo: " << status.message() << "\n";
-    if (!options.json.empty()) {
-      std::ofstream(options.json) << json{{"name", "demo.error"},
-                                          {"error", std::string(status.message())}}
-                                  << "\n";
+    if (results.is_open()) {
+      const json line{{"name", "demo.error"}, {"error", std::string(status.message())}};
+      results.Write([&](std::ostream& out) { out << line << "\n"; }).IgnoreError();
     }
     return InterruptedBy() != 0 ? 128 + InterruptedBy() : 1;
   }
-  PrintTables(report, std::cout);
-  if (!std::cout.flush()) {
-    std::cerr << "railhop demo: the tables cannot be written to standard output\n";
-    return 1;
-  }
-  const auto written = [](const std::string& path, const char* option, const auto& write) {
-    if (path.empty()) return true;
-    std::ofstream file(path);
-    write(file);
-    if (file.flush()) return true;
-    std::cerr << "railhop demo: the results cannot be written to " << path
-              << "; give another file with " << option << "\n";
-    return false;
-  };
-  const bool all_written =
-      written(options.json, "--json", [&](std::ostream& out) { WriteJsonLines(report, out); }) &&
-      written(options.trace, "--trace",
-              [&](std::ostream& out) { WriteChromeTrace(report.pieces->kept(), out); });
-  if (all_written && !options.trace.empty()) {
-    std::cout << fmt::format("{} has {} of {} pieces; https://ui.perfetto.dev opens it\n",
-                             options.trace, report.pieces->kept().size(), report.pieces->pieces());
-  }
-  return all_written ? 0 : 1;
+  status = Tell(report, results, trace, options.trace);
+  if (!status.ok()) std::cerr << "railhop demo: " << status.message() << "\n";
+  return status.ok() ? 0 : 1;
 }
 
 namespace {

@@ -19,6 +19,12 @@ sigset_t Interrupts() {
 
 }  // namespace
 
+void LetInterruptsEnd() {
+  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+  const sigset_t set = Interrupts();
+  sigprocmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 void HoldInterrupts() {
   struct sigaction action {};
   action.sa_handler = [](int signal) { interrupted_by = signal; };

@@ -11,7 +11,10 @@
 
 namespace railhop {
 
-// From now on SIGINT, SIGTERM and SIGHUP are held back.
+// From now on SIGINT, SIGTERM and SIGHUP end the process at once: for calls that may block, while
+// there is nothing to be cleaned up. A signal that was held back ends it here.
+void LetInterruptsEnd();
+// From now on they are held back.
 void HoldInterrupts();
 // poll() for one descriptor, which an interruption ends. As poll; -1 with EINTR if there was one.
 int PollUnlessInterrupted(pollfd* watched, std::chrono::milliseconds timeout);

@@ -48,14 +48,11 @@ absl::Status CheckBase(const RankConfigFacts& facts, std::string text,
 }
 
 absl::Status ReadBase(const RankConfigFacts& facts, proto::RankConfig* config) {
-  const absl::StatusOr<std::string> content =
-      ReadWholeFile(facts.base_config, kMaxConfigBytes, "the config", "--config");
-  if (!content.ok()) return content.status();
   NoLog quiet;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&quiet);
-  parser.ParseFromString(*content, config);
-  return CheckBase(facts, *content, *config);
+  parser.ParseFromString(facts.base_text, config);
+  return CheckBase(facts, facts.base_text, *config);
 }
 
 // Ranks look for each other by the names of their NICs.
@@ -78,6 +75,10 @@ absl::Status CheckRails(const std::string& text) {
 
 std::string NicName(uint32_t number) {
   return fmt::format("sim{}", number);
+}
+
+absl::StatusOr<std::string> ReadBaseConfig(const std::string& path) {
+  return ReadWholeFile(path, kMaxConfigBytes, "the config", "--config");
 }
 
 absl::StatusOr<std::string> MakeRankConfig(const RankConfigFacts& facts) {

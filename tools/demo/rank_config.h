@@ -19,11 +19,15 @@ struct RankConfigFacts {
   std::string gpu = {};     // stages there, by PCI address; empty: as the base config says
   bool moves = true;        // the NICs move the bytes; else they keep the clock alone
   bool trace_all = false;   // records every piece, whatever the base config says
-  std::string base_config;  // file; may be empty
+  std::string base_config;  // the file's name, for messages; may be empty
+  std::string base_text;    // what it holds
 };
 
 // The NIC of the host with this number, and the rail it is on.
 std::string NicName(uint32_t number);
+
+// What the file of --config holds.
+absl::StatusOr<std::string> ReadBaseConfig(const std::string& path);
 
 // What the demo decides (name, NICs, directories, group, layout if one was asked for) takes the
 // place of what the base config says. Errors of the base config name its file and line.

@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <vector>
 
@@ -58,6 +60,18 @@ absl::Status Workplace::Create() {
   }
   path_ = path;
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Workplace::Write(const std::string& name,
+                                             const std::string& content) const {
+  std::string path = fmt::format("{}/{}", path_, name);
+  std::ofstream file(path);
+  file << content;
+  if (file.flush()) return path;
+  return absl::ErrnoToStatus(
+      errno,
+      fmt::format("the file {} cannot be written; make room in {} (df {} shows what is free)", path,
+                  kRoot, kRoot));
 }
 
 Workplace::~Workplace() {

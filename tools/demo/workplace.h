@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace railhop {
 
@@ -17,6 +18,8 @@ class Workplace {
 
   // Makes the directory, and removes those of this user's demos that were killed.
   absl::Status Create();
+  // Makes a file in it and returns its path.
+  absl::StatusOr<std::string> Write(const std::string& name, const std::string& content) const;
   // "" before Create.
   const std::string& path() const { return path_; }
 
