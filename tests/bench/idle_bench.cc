@@ -17,7 +17,7 @@
 #include "fmt/format.h"
 #include "tests/bench/cpu_time.h"
 #include "tests/bench/harness.h"
-#include "tests/bench/shared_folder.h"
+#include "tests/bench/in_workplace.h"
 
 namespace railhop {
 namespace {
@@ -67,23 +67,22 @@ int Measure(Bench& bench, const std::string& folder) {
   return bench.Finish();
 }
 
-int RunBoth(Bench& bench) {
-  const SharedFolder folder("idle");
+int RunBoth(Bench& bench, const std::string& folder) {
   int ends[2];
-  if (folder.path().empty() || pipe(ends) != 0) {
-    std::cerr << "cannot make a folder in /dev/shm and a pipe: " << std::strerror(errno) << "\n";
+  if (pipe(ends) != 0) {
+    std::cerr << "cannot make a pipe: " << std::strerror(errno) << "\n";
     return 1;
   }
   // Before there is any thread.
   const pid_t peer = fork();
   if (peer == 0) {
     close(ends[1]);
-    const int code = RunPeer(folder.path(), ends[0]);
+    const int code = RunPeer(folder, ends[0]);
     std::cerr.flush();
     _exit(code);
   }
   close(ends[0]);
-  int code = peer < 0 ? 1 : Measure(bench, folder.path());
+  int code = peer < 0 ? 1 : Measure(bench, folder);
   close(ends[1]);
   int status = 0;
   if (peer > 0 && (waitpid(peer, &status, 0) != peer || status != 0)) code = 1;
@@ -99,5 +98,6 @@ int main(int argc, char** argv) {
   defaults.sample = std::chrono::seconds(10);
   auto bench = railhop::Bench::FromArguments(
       argc, argv, "What an idle process takes while it is attached to a peer.", defaults);
-  return railhop::RunBoth(bench);
+  return railhop::RunInWorkplace(
+      "idle", [&](const std::string& folder) { return railhop::RunBoth(bench, folder); });
 }

@@ -16,9 +16,9 @@
 
 #include "fmt/format.h"
 #include "tests/bench/harness.h"
+#include "tests/bench/in_workplace.h"
 #include "tests/bench/pipeline/site.h"
 #include "tests/bench/pipeline/subject.h"
-#include "tests/bench/shared_folder.h"
 #include "transport/fabric/sim/sim_target.h"
 
 namespace railhop {
@@ -37,11 +37,6 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-const std::string& PathOf(const SharedFolder& folder) {
-  if (folder.path().empty()) Fail("cannot make a folder in /dev/shm");
-  return folder.path();
-}
-
 struct Kind {
   const char* name;
   PipelineSides sides;
@@ -52,9 +47,10 @@ struct Kind {
 
 class PipelineBench {
  public:
-  explicit PipelineBench(Bench* bench)
+  PipelineBench(Bench* bench, const std::string& folder)
       : bench_(*bench),
-        target_(Must(SimTarget::Create(PathOf(folder_), kTarget))),
+        folder_(folder),
+        target_(Must(SimTarget::Create(folder_, kTarget))),
         memory_(Must(target_->AllocateMemory(kPipelineBytes))) {
     Must(target_->Register(memory_.data(), memory_.size(), {kRelayNic}));
     const absl::Status published = target_->Publish();
@@ -84,7 +80,7 @@ class PipelineBench {
 
  private:
   PipelineSite SiteOf(const Kind& kind, bool move) const {
-    return {.directory = folder_.path(),
+    return {.directory = folder_,
             .target = kTarget,
             .name = fmt::format("{}-{}", kind.name, move ? "move" : "model"),
             .cores = bench_.cores(),
@@ -164,7 +160,7 @@ class PipelineBench {
   }
 
   Bench& bench_;
-  const SharedFolder folder_{"pipeline"};
+  const std::string folder_;
   const std::unique_ptr<SimTarget> target_;
   const std::span<std::byte> memory_;
   std::vector<Kind> kinds_;
@@ -181,6 +177,8 @@ class PipelineBench {
 int main(int argc, char** argv) {
   auto bench = railhop::Bench::FromArguments(
       argc, argv, "64 KiB requests through the whole pipeline, beside single-pump engines.");
-  railhop::PipelineBench(&bench).RunAll();
-  return bench.Finish();
+  return railhop::RunInWorkplace("pipeline", [&](const std::string& folder) {
+    railhop::PipelineBench(&bench, folder).RunAll();
+    return bench.Finish();
+  });
 }

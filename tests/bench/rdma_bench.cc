@@ -6,7 +6,10 @@
 // bytes of each engine are checked once before it is measured. CPU time is that of these processes,
 // user and system; since threads and interrupts of the kernel work for a software device as well,
 // the time that the whole machine was busy stands beside it.
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
@@ -19,11 +22,11 @@
 
 #include "fmt/format.h"
 #include "tests/bench/harness.h"
+#include "tests/bench/in_workplace.h"
 #include "tests/bench/rdma/loads.h"
 #include "tests/bench/rdma/rails.h"
 #include "tests/bench/rdma/stuck.h"
 #include "tests/bench/rdma/subject.h"
-#include "tests/bench/shared_folder.h"
 
 namespace railhop {
 namespace {
@@ -70,7 +73,9 @@ std::string RankConfigText(const std::string& device, const std::string& folder)
 }
 SideProgram Ranked(const std::string& device, const std::string& folder) {
   const std::string path = folder + "/" + device + ".textproto";
-  std::ofstream(path) << RankConfigText(device, folder);
+  std::ofstream file(path);
+  file << RankConfigText(device, folder);
+  if (!file.flush()) GiveUp(device, absl::ErrnoToStatus(errno, path + " cannot be written"));
   SideProgram program = Railhop(device);
   program.environment.push_back("RAILHOP_CONFIG=" + path);
   return program;
@@ -78,15 +83,16 @@ SideProgram Ranked(const std::string& device, const std::string& folder) {
 
 class RdmaBench {
  public:
-  explicit RdmaBench(Bench* bench)
+  RdmaBench(Bench* bench, const std::string& folder)
       : bench_(*bench),
+        folder_(folder),
         railhop_("railhop", {.initiator = Railhop("rxe0"), .target = Railhop("rxe1")}),
         mooncake_("mooncake", {.initiator = Mooncake("rxe0"), .target = Mooncake("rxe1")}),
         perftest_("ib_write_bw", {.initiator = Perftest()}),
         direct_("direct", {.initiator = Railhop("rxe0"), .target = Railhop("rxe3")}),
-        relayed_("relayed", {.initiator = Ranked("rxe0", folder_.path()),
+        relayed_("relayed", {.initiator = Ranked("rxe0", folder),
                              .target = Railhop("rxe3"),
-                             .relay = Ranked("rxe1", folder_.path())}) {}
+                             .relay = Ranked("rxe1", folder)}) {}
 
   // False: some figures were skipped.
   bool RunAll() {
@@ -248,13 +254,16 @@ class RdmaBench {
             .rail = kRelayedRail};
   }
 
-  static Sample CountStuck() {
+  Sample CountStuck() {
     double stuck = 0, slices = 0, at_deadline = 0;
     std::vector<double> by_fault;
     for (const RdmaFault fault : kRdmaFaults) {
-      const SharedFolder folder("rdma-stuck");
       const std::string name(RdmaFaultName(fault));
-      const auto found = TryRdmaFault(fault, SiteOf(fault, folder.path()));
+      const std::string folder = folder_ + "/" + name;
+      if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+        GiveUp(name, absl::ErrnoToStatus(errno, folder + " cannot be made"));
+      }
+      const auto found = TryRdmaFault(fault, SiteOf(fault, folder));
       if (!found.ok()) GiveUp(name, found.status());
       std::cerr << fmt::format(
           "rdma: {}: of {} slices {} neither ended nor TIMEOUT at their deadline, {} open 5 s "
@@ -279,12 +288,12 @@ class RdmaBench {
          .goal = "<= 0",
          .includes = {"neither ended nor TIMEOUT at their deadline", "open 5 s after the fault"},
          .beside = std::move(beside),
-         .subject = [] { return CountStuck(); }});
+         .subject = [&] { return CountStuck(); }});
   }
 
   Bench& bench_;
+  const std::string folder_;
   bool skipped_ = false;
-  const SharedFolder folder_{"rdma-bench"};
   RdmaSubject railhop_, mooncake_, perftest_, direct_, relayed_;
 };
 
@@ -301,8 +310,10 @@ int main(int argc, char** argv) {
                  "that has some\n";
     return railhop::kExitCannotMeasure;
   }
-  railhop::RdmaBench rdma(&bench);
-  const bool complete = rdma.RunAll();
-  const int code = bench.Finish();
-  return code == 0 || complete ? code : railhop::kExitCannotMeasure;
+  return railhop::RunInWorkplace("rdma", [&](const std::string& folder) {
+    railhop::RdmaBench rdma(&bench, folder);
+    const bool complete = rdma.RunAll();
+    const int code = bench.Finish();
+    return code == 0 || complete ? code : railhop::kExitCannotMeasure;
+  });
 }

@@ -507,21 +507,22 @@ class DemoTest(unittest.TestCase):
         try:
             process.communicate(timeout=30)
         except subprocess.TimeoutExpired:
+            process.kill()
             self.fail("the signal does not end it")
         self.assertEqual(process.returncode, -number)
 
     def test_a_pipe_that_nobody_uses_holds_no_interruption_up(self):
-        pipe = self.pipe("pipe")
         for option in ("--json", "--trace", "--batches", "--config"):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 with self.subTest(option=option, signal=number):
+                    pipe = self.pipe(f"pipe{option}{number}")
                     arguments = () if option == "--batches" else (option, pipe)
                     process = subprocess.Popen(
                         self.command(*arguments, batches=pipe if option == "--batches" else None),
                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                     self.addCleanup(process.kill)
                     stat = pathlib.Path(f"/proc/{process.pid}/stat")
-                    while stat.read_text().rsplit(")", 1)[1].split()[0] != "S":
+                    while stat.read_text().rsplit(")", 1)[1].split()[0] not in "SZ":
                         time.sleep(0.01)
                     self.expect_end_by(process, number)
 
