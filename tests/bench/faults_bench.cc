@@ -35,6 +35,16 @@ struct Trial {
   FaultAction action;
 };
 
+// What is wrong with a part of a name, or "".
+std::string CheckPoint(const std::string& part) {
+  std::string names;
+  for (const NamedPoint& point : kNamedPoints) {
+    if (point.name.find(part) != std::string_view::npos) return "";
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", point.name);
+  }
+  return fmt::format("no point's name contains \"{}\"; there are: {}", part, names);
+}
+
 std::vector<Trial> ChooseTrials(const FaultsOptions& options) {
   std::vector<Trial> trials;
   for (const NamedPoint& point : kNamedPoints) {
@@ -74,11 +84,6 @@ class Progress {
 
 absl::Status RunTrials(const FaultsOptions& options, FaultTrials* trials) {
   const std::vector<Trial> chosen = ChooseTrials(options);
-  if (chosen.empty()) {
-    return absl::InvalidArgumentError(
-        fmt::format("no point's name contains \"{}\"; docs/ring.md has the names",
-                    fmt::join(options.points, "\" or \"")));
-  }
   Progress progress;
   size_t done = 0;
   for (uint32_t i = options.first; i - options.first < options.times; ++i) {
@@ -135,15 +140,22 @@ int RunBench(const FaultsOptions& options) {
 #endif
   signal(SIGPIPE, SIG_IGN);  // a child that died is an error of the write
   HoldInterrupts();
-  FaultTrials trials;
-  absl::Status status = trials.SetUp();
-  if (status.ok()) status = RunTrials(options, &trials);
-  if (!trials.findings().texts.empty()) std::cerr << trials.Logs();
+  Findings findings;
+  absl::Status status;
+  {
+    FaultTrials trials;
+    status = trials.SetUp();
+    if (status.ok()) status = RunTrials(options, &trials);
+    if (!trials.findings().texts.empty()) std::cerr << trials.Logs();
+    findings = trials.findings();
+  }
+  // Nothing is left to be cleaned up, and results may go to a pipe that nobody reads.
+  LetInterruptsEnd();
   if (!status.ok()) {
     std::cerr << "faults: " << status.message() << "\n";
     return InterruptedBy() != 0 ? 128 + InterruptedBy() : 1;
   }
-  return Report(options, ChooseTrials(options).size() * options.times, trials.findings());
+  return Report(options, ChooseTrials(options).size() * options.times, findings);
 }
 
 }  // namespace
@@ -155,8 +167,7 @@ int main(int argc, char** argv) {
   options.bench.sample = std::chrono::milliseconds(0);
   railhop::FaultRankOptions rank;
   CLI::App app("Stops and kills sender and relay at every named protocol point");
-  app.add_flag("--json", options.bench.json, "JSON lines on standard output, nothing else");
-  app.add_option("--save", options.bench.save, "append the JSON lines to this file as well");
+  railhop::AddOutputOptions(app, &options.bench);
   app.add_option("--times", options.times, "trials of each point and action")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
@@ -164,7 +175,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--points", options.points, "only points whose name contains one of: A,B")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(railhop::CheckPoint);
   app.add_option("--actions", options.actions, "what happens at the point: kill,stop")
       ->delimiter(',')
       ->check(CLI::IsMember({"kill", "stop"}));

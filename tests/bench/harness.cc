@@ -4,9 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -149,13 +151,22 @@ Result Measure(const Figure& figure, int pairs, bool control) {
   return result;
 }
 
+void AddOutputOptions(CLI::App& app, BenchOptions* options) {
+  app.add_flag("--json", options->json, "JSON lines on standard output, nothing else");
+  app.add_option("--save", options->save, "append the JSON lines to this file as well")
+      ->check([](const std::string& path) {
+        if (std::ofstream(path, std::ios::app)) return std::string();
+        return fmt::format("the file {} cannot be written: {}; give another", path,
+                           std::strerror(errno));
+      });
+}
+
 Bench Bench::FromArguments(int argc, char** argv, const std::string& about,
                            const BenchOptions& defaults) {
   BenchOptions options = defaults;
   int sample_ms = static_cast<int>(options.sample.count());
   CLI::App app(about);
-  app.add_flag("--json", options.json, "JSON lines on standard output, nothing else");
-  app.add_option("--save", options.save, "append the JSON lines to this file as well");
+  AddOutputOptions(app, &options);
   app.add_option("--only", options.only, "only figures whose name contains this");
   app.add_flag("--control", options.control, "measure the subject against itself as well");
   app.add_option("--pairs", options.pairs, "samples of subject and reference each")
@@ -172,10 +183,6 @@ Bench Bench::FromArguments(int argc, char** argv, const std::string& about,
     std::exit(app.exit(error) == 0 ? 0 : 2);
   }
   options.sample = std::chrono::milliseconds(sample_ms);
-  if (!options.save.empty() && !std::ofstream(options.save, std::ios::app)) {
-    std::cerr << "the file " << options.save << " cannot be written; give another with --save\n";
-    std::exit(2);
-  }
   absl::StatusOr<CorePair> cores = ChooseCores(options.cores, AllowedCores());
   if (!cores.ok()) {
     std::cerr << std::string(cores.status().message()) << "\n";
@@ -207,7 +214,13 @@ void Bench::Print(const Figure& figure, const Result& result) {
   if (!options_.save.empty()) {
     std::ofstream file(options_.save, std::ios::app);
     file << line << "\n";
-    if (!file.flush()) std::cerr << "cannot write " << options_.save << "\n";
+    if (!file.flush()) {
+      std::cerr << fmt::format(
+          "the line of {} cannot be written to {}: {}; give another file with "
+          "--save\n",
+          figure.name, options_.save, std::strerror(errno));
+      all_saved_ = false;
+    }
   }
   if (options_.json) {
     *out_ << line << std::endl;
@@ -277,7 +290,7 @@ std::string Bench::JsonLine(const Figure& figure, const Result& result,
 }
 
 int Bench::Finish() {
-  if (figures_ != 0) return 0;
+  if (figures_ != 0) return all_saved_ ? 0 : 1;
   std::cerr << "no figure's name contains '" << options_.only << "'\n";
   return 2;
 }

@@ -25,6 +25,10 @@
 
 #include "runtime/cpu_placement.h"
 
+namespace CLI {
+class App;
+}
+
 namespace railhop {
 
 inline constexpr int kPairsForOverheads = 21;
@@ -101,6 +105,10 @@ struct BenchOptions {
   std::vector<int> cores = {};
 };
 
+// --json and --save, for command lines that are not Bench::FromArguments'. A file to save to that
+// cannot be written is a wrong command line.
+void AddOutputOptions(CLI::App& app, BenchOptions* options);
+
 class Bench {
  public:
   // Reads the command line; prints the help or what is wrong with it, and exits. `defaults` holds
@@ -116,7 +124,7 @@ class Bench {
   // Whether figures of that name, or whose names begin so, may be among the wanted ones.
   bool Wants(const std::string& name) const;
   void Run(const Figure& figure);
-  // The table's end; the exit code for main.
+  // The table's end; the exit code for main: not 0 where a line could not be saved.
   int Finish();
 
  private:
@@ -128,6 +136,7 @@ class Bench {
   CorePair cores_;
   std::ostream* out_;
   int figures_ = 0;
+  bool all_saved_ = true;
 };
 
 }  // namespace railhop

@@ -217,6 +217,15 @@ TEST_F(BenchTest, SavesLinesBesideTheTable) {
   std::filesystem::remove(path);
 }
 
+TEST_F(BenchTest, ALineThatCannotBeSavedIsSaidByTheExitCode) {
+  std::ostringstream out;
+  for (const auto& [path, code] : {std::pair{"/dev/full", 1}, std::pair{"/dev/null", 0}}) {
+    Bench bench({.save = path, .pairs = 1}, {}, out);
+    bench.Run(Scripted({6}, {2}));
+    EXPECT_EQ(bench.Finish(), code) << path;
+  }
+}
+
 // A machine with cores 0..3: 0 and 1 share a core, 2 is another on node 0, 3 is on node 1.
 class ChooseCoresTest : public testing::Test {
  protected:

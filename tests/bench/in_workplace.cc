@@ -50,7 +50,8 @@ int RunInWorkplace(const std::string& kind, const std::function<int(const std::s
   Workplace workplace(kind);
   int ends[2];
   absl::Status status = workplace.Create();
-  if (status.ok() && pipe2(ends, O_CLOEXEC) != 0) status = absl::ErrnoToStatus(errno, "no pipe can be made");
+  if (status.ok() && pipe2(ends, O_CLOEXEC) != 0)
+    status = absl::ErrnoToStatus(errno, "no pipe can be made");
   if (!status.ok()) {
     std::cerr << kind << ": " << status.message() << "\n";
     return 1;
