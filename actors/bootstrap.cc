@@ -260,6 +260,9 @@ std::unique_ptr<Rank> MakeRank(RankConfig config, const ResolvedLayout& layout, 
                                ReadTarget read, std::vector<std::unique_ptr<Nic>> nics,
                                std::string* error) {
   for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
+  for (const std::string& warning : config.environment_warnings) {
+    LogOnce(LogLevel::kWarning, "environment/" + warning, warning);
+  }
   absl::StatusOr<std::unique_ptr<ActorGraph>> graph = ActorGraph::Build(
       std::move(config), layout, std::move(staging), std::move(read), std::move(nics));
   if (!Fail(graph.status(), error)) return nullptr;

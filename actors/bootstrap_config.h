@@ -139,6 +139,8 @@ struct RankConfig {
 
   // For the log, one line each: what was asked for and is not done.
   std::vector<std::string> warnings;
+  // Of the process's environment, which its ranks share: each is logged once per process.
+  std::vector<std::string> environment_warnings;
 };
 
 // Like std::getenv: nullptr for a variable that is not set.

@@ -361,8 +361,7 @@ void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* co
   config->fragment_ratio = environment.fragment_ratio;
   config->slice_attempts = environment.retry_count;
   config->destination_affinity = environment.destination_device_affinity;
-  config->warnings.insert(config->warnings.end(), environment.warnings.begin(),
-                          environment.warnings.end());
+  config->environment_warnings = environment.warnings;
 }
 
 bool FilterNics(std::string_view source, const std::string& filters, RankConfig* config,

@@ -1,6 +1,7 @@
 // The degrade table, the rows about GPUs, on the stand-in for the driver: docs/degrade.md.
 #include <gmock/gmock.h>
 
+#include "actors/route_planner.h"
 #include "tests/actors/cuda_rank_support.h"
 #include "transport/cuda/driver_abi.h"
 
@@ -36,6 +37,75 @@ TEST_F(DegradeCudaTest, NoMemoryForTheArenaOnTheGpu) {
   ExpectDirectWithOneWarning(OnGpu(),
                              AllOf(HasSubstr("1056964608 bytes"), HasSubstr("0000:65:00.0")));
 }
+
+// --- rows that send a batch of a rank directly whose other batches are relayed
+
+struct DirectRow {
+  const char* name;
+  DirectReason reason;
+  std::string target = "beside";
+  const char* nic = "sim1";  // that the target prefers
+  Opcode opcode = Opcode::kWrite;
+  bool from_gpu = true;
+  size_t bytes = 1 << 20;
+};
+
+class DirectRowTest : public DegradeCudaTest, public testing::WithParamInterface<DirectRow> {
+ protected:
+  uint64_t Fallbacks(DirectReason reason) const {
+    for (const auto& [name, count] : rank_->Stats().fallbacks) {
+      if (name == DirectReasonName(reason)) return count;
+    }
+    return 0;
+  }
+};
+
+TEST_P(DirectRowTest, GoesDirectAndIsNoNews) {
+  const DirectRow& row = GetParam();
+  const std::unique_ptr<Child> relay = StartRelay();
+  MakeSender(Config(0, kFast,
+                    "pxn { enable: true group_id: \"test\" preattach: true min_relay_bytes: 4097 } "
+                    "staging: CUDA gpu: \"0000:65:00.0\""));
+  ASSERT_TRUE(rank_->WaitForRelay("sim1", kForever));
+  // What is unlike this write makes the difference.
+  ASSERT_EQ(Finish(Submit({})).relayed_bytes, kBytes);
+
+  const Target target = MakeTarget(row.target, kBytes, row.nic);
+  const std::vector<std::byte> sent = Pattern(kBytes, 3);
+  std::vector<std::byte> on_host(kBytes);
+  Register(*rank_, on_host);
+  std::byte* const ours = row.from_gpu ? source_ : on_host.data();
+  const bool reads = row.opcode == Opcode::kRead;
+  std::byte* const from = reads ? target.memory.data() : ours;
+  const std::byte* const to = reads ? ours : target.memory.data();
+  std::copy(sent.begin(), sent.end(), from);
+  const BatchStatus status =
+      Run(*rank_, {{row.opcode, ours, Open(*rank_, row.target),
+                    reinterpret_cast<uint64_t>(target.memory.data()), row.bytes}});
+
+  EXPECT_EQ(status.state, BatchState::kCompleted) << TransferErrorName(status.error);
+  EXPECT_EQ(status.bytes, row.bytes);
+  EXPECT_EQ(status.relayed_bytes, 0U);
+  EXPECT_TRUE(std::equal(to, to + row.bytes, sent.begin()));
+  EXPECT_EQ(rank_->Stats().bytes_direct, row.bytes);
+  EXPECT_EQ(rank_->Stats().bytes_relayed, kBytes) << "what went before";
+  EXPECT_GT(Fallbacks(row.reason), 0U);
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EachRow, DirectRowTest,
+    testing::Values(
+        DirectRow{.name = "NotAWrite", .reason = DirectReason::kNotWrite, .opcode = Opcode::kRead},
+        DirectRow{.name = "SourceThatCannotBeStaged",
+                  .reason = DirectReason::kNotStaging,
+                  .from_gpu = false},
+        DirectRow{.name = "RailOfThisRank", .reason = DirectReason::kOwnRail, .nic = "sim0"},
+        DirectRow{.name = "NameThatDoesNotFit",
+                  .reason = DirectReason::kSessionName,
+                  .target = std::string("a\0b", 3)},
+        DirectRow{.name = "SmallBatch", .reason = DirectReason::kSmallBatch, .bytes = 4096}),
+    [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST_F(DegradeCudaTest, AGpuThatCanEverythingIsNoNews) {
   const auto rank = Make(OnGpu());

@@ -75,6 +75,14 @@ std::vector<PxnSetting> Variables() {
 INSTANTIATE_TEST_SUITE_P(EachVariable, BadVariableTest, testing::ValuesIn(Variables()),
                          [](const auto& tested) { return std::string(tested.param.environment); });
 
+TEST_F(DegradeTest, ABadVariableOfTheEngineIsSaidOncePerProcess) {
+  ASSERT_EQ(setenv("MC_SLICE_SIZE", "eleven", 1), 0);
+  const auto rank = Make(Relaying(0, kFast));
+  const auto direct = Make(Config(2, kFast));
+  unsetenv("MC_SLICE_SIZE");
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("MC_SLICE_SIZE = \"eleven\"")));
+}
+
 // --- rails
 
 TEST_F(DegradeTest, OneRailNameTwice) {
