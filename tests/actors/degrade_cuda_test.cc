@@ -49,6 +49,9 @@ struct DirectRow {
   bool from_gpu = true;
   size_t bytes = 1 << 20;
 };
+void PrintTo(const DirectRow& row, std::ostream* out) {
+  *out << row.name;
+}
 
 class DirectRowTest : public DegradeCudaTest, public testing::WithParamInterface<DirectRow> {
  protected:

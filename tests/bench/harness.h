@@ -25,7 +25,7 @@
 
 #include "runtime/cpu_placement.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): not ours
 class App;
 }
 
