@@ -43,7 +43,6 @@ class PeerAddresses {
   absl::StatusOr<RdmaAddress> Find(const NicPath& path) const;
 
  private:
-  // A peer that does not answer holds up other handshakes that long.
   static constexpr std::chrono::milliseconds kPatience{1000};
 
   mutable std::mutex mutex_;
