@@ -4,13 +4,13 @@
 //   n = nic->Peek(completions); ...; nic->Advance(n);   // poll side
 //
 // Threads: ONE thread posts and ONE, possibly another, polls; control calls (Register, Deregister,
-// Connect, Tend) come from any one thread beside them and may take milliseconds. Approach and Settle
-// may take seconds, and be called by several threads at a time. Disconnect, kind, name, fd and
-// send_queue_depth may be called by any thread at any time.
-// Ownership: the local bytes of a request stay the caller's, unchanged (a write) or unread (a
-// read), until its completion, or that of a later request of the same endpoint, was polled.
-// Errors: control calls return absl::Status. On the data path nothing blocks, allocates or throws;
-// a request that goes wrong says so by its completion.
+// Connect, Tend) come from any one thread beside them and may take milliseconds. Approach and
+// Settle may take seconds, and be called by several threads at a time. Disconnect, kind, name, fd
+// and send_queue_depth may be called by any thread at any time. Ownership: the local bytes of a
+// request stay the caller's, unchanged (a write) or unread (a read), until its completion, or that
+// of a later request of the same endpoint, was polled. Errors: control calls return absl::Status.
+// On the data path nothing blocks, allocates or throws; a request that goes wrong says so by its
+// completion.
 #pragma once
 
 #include <chrono>
@@ -141,8 +141,8 @@ class Nic {
   // the end of those that are out of use. After each Approach and about once a second.
   virtual void Settle() {}
   // Starts to close the endpoint; returns at once. Every request posted to it, before or after,
-  // completes, most as kFlushed. What it held is freed by a later Connect, once its last completion
-  // was consumed.
+  // completes, most as kFlushed. What it held is freed by a later Connect or Settle, once its last
+  // completion was consumed.
   virtual void Disconnect(EndpointId endpoint) = 0;
   // For NICs that change by themselves, a cable that is pulled for one: readable (watch it
   // level-triggered) when Tend has something to look at; -1: nobody has to call Tend.
