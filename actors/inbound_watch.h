@@ -22,11 +22,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/background_worker.h"
 #include "actors/group_member.h"
 #include "actors/messages.h"
 #include "actors/ordered_ports.h"
 #include "actors/watched_process.h"
+#include "runtime/background_worker.h"
 #include "transport/ring/lane_claim.h"
 
 namespace railhop {

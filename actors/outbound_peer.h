@@ -20,9 +20,9 @@
 #include <set>
 #include <string>
 
-#include "runtime/background_worker.h"
 #include "actors/group_member.h"
 #include "actors/watched_process.h"
+#include "runtime/background_worker.h"
 #include "transport/ring/lane.h"
 #include "transport/staging/staging.h"
 

@@ -26,7 +26,6 @@
 #include <vector>
 
 #include "actors/attached_rails.h"
-#include "runtime/background_worker.h"
 #include "actors/group_member.h"
 #include "actors/inbound_watch.h"
 #include "actors/messages.h"
@@ -34,6 +33,7 @@
 #include "actors/outbound_peer.h"
 #include "actors/slot_log.h"
 #include "runtime/actor.h"
+#include "runtime/background_worker.h"
 #include "runtime/edge.h"
 
 namespace railhop {

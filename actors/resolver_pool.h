@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "runtime/background_worker.h"
 #include "actors/target_resolver.h"
+#include "runtime/background_worker.h"
 
 namespace railhop {
 
