@@ -250,6 +250,29 @@ TEST_F(RdmaEngineTest, AllRailsDownAndTrafficReturnsWithThem) {
   EXPECT_EQ(target.Sum(), SumOf(here_));
 }
 
+// Field fault S4.
+TEST_F(RdmaEngineTest, S4TwentyTransfersToADeadTargetHoldUpNoOther) {
+  Target dead, other;
+  Start();
+  const SegmentHandle peer = Open(dead);
+  const SegmentHandle other_peer = Open(other);
+  ASSERT_EQ(Move(Opcode::kWrite, peer, dead), TransferState::kCompleted);
+  dead.Kill();
+  std::vector<BatchHandle> doomed;
+  for (size_t i = 0; i < 20; ++i) {
+    doomed.push_back(Begin({{.opcode = Opcode::kWrite,
+                             .source = here_.data() + i * (kBytes / 20),
+                             .target = peer,
+                             .target_address = dead.address() + i * (kBytes / 20),
+                             .length = kBytes / 20}}));
+  }
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Move(Opcode::kWrite, other_peer, other), TransferState::kCompleted);
+    EXPECT_EQ(other.Sum(), SumOf(here_));
+  }
+  for (const BatchHandle batch : doomed) EXPECT_EQ(Finish(batch), TransferState::kFailed);
+}
+
 // Field fault S2. Its device serves on while its process does not.
 TEST_F(RdmaEngineTest, AStoppedTargetHoldsNobodyUpAndGoesOn) {
   Target stopped, other;
