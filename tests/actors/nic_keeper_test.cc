@@ -53,6 +53,7 @@ class NicKeeperTest : public testing::Test {
   }
   void TearDown() override { system_.Stop(std::chrono::seconds(5)); }
 
+  Flag go_;  // outlives what waits for it
   EventfulNic other_, nic_;
   ActorSystem system_{{}};
 };
@@ -74,13 +75,12 @@ TEST_F(NicKeeperTest, ANicWithoutNewsIsTendedNowAndThen) {
 
 // A device may take seconds to let go of a connection whose link is dead.
 TEST_F(NicKeeperTest, ANicThatSettlesSlowlyHoldsUpNoNews) {
-  Flag go;
-  nic_.hold = &go;
+  nic_.hold = &go_;
   Start();
   ASSERT_TRUE(nic_.held.Wait());
   nic_.Tell();
   EXPECT_TRUE(WaitUntil([&] { return nic_.heard == 1; }));
-  go.Set();
+  go_.Set();
 }
 
 }  // namespace
