@@ -28,6 +28,18 @@ void Take(const std::string& text, T* value) {
   if (const std::optional<uint64_t> number = ParseNumber(text)) *value = static_cast<T>(*number);
 }
 
+// A queue that no completion queue of the device can serve is made shorter.
+uint32_t DepthFor(const RdmaDevice& device, const NicConfig& wanted) {
+  const uint32_t deepest = RdmaNic::DeepestSendQueue(device);
+  if (wanted.queue_depth <= deepest) return wanted.queue_depth;
+  Log(LogLevel::kWarning,
+      fmt::format(
+          "RDMA NIC {}: a send queue of {} requests (MC_MAX_WR, or queue_depth) is more than "
+          "its completion queues have room for; {} are used",
+          wanted.name, wanted.queue_depth, deepest));
+  return deepest;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> AllRdmaNics() {
@@ -139,11 +151,11 @@ absl::StatusOr<std::vector<std::unique_ptr<Nic>>> MakeRdmaNics(const RdmaDevices
     options.server_name = config.name;
     options.exchange = exchange;
     options.address_of = address_of;
-    options.send_queue_depth = wanted.queue_depth;
+    options.send_queue_depth = DepthFor(*devices[i], wanted);
     options.one_thread = one_thread;
     options.max_endpoints =
         std::min(wanted.max_endpoints,
-                 RdmaNic::MostEndpoints(*devices[i], wanted.queue_depth, wanted.queue_pairs));
+                 RdmaNic::MostEndpoints(*devices[i], options.send_queue_depth, wanted.queue_pairs));
     options.eviction = wanted.evict_oldest ? EvictionPolicy::kFifo : EvictionPolicy::kSieve;
     options.queue_pairs = wanted.queue_pairs;
     absl::StatusOr<std::unique_ptr<RdmaNic>> nic = RdmaNic::Create(devices[i], std::move(options));

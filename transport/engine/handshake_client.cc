@@ -210,6 +210,13 @@ absl::StatusOr<std::string> ExchangeFrames(const HostPort& peer, FrameType type,
 absl::StatusOr<std::string> HandshakeClient::Call(const HostPort& peer, FrameType type,
                                                   std::string_view json,
                                                   const Patience& patience) const {
+  // The peer would hang up, and not say why.
+  if (json.size() >= options_.max_frame_length) {
+    return WithPeer(peer, absl::FailedPreconditionError(fmt::format(
+                              "a {} message of {} bytes as JSON is not sent: with its type it must "
+                              "have at most {} (MC_HANDSHAKE_MAX_LENGTH, of both engines)",
+                              FrameTypeName(type), json.size(), options_.max_frame_length)));
+  }
   absl::StatusOr<std::string> reply = ExchangeFrames(peer, type, json, options_, patience);
   if (!reply.ok()) return WithPeer(peer, reply.status());
   return reply;
@@ -229,14 +236,6 @@ absl::Status HandshakeClient::SendNotify(const HostPort& peer, std::string_view 
                                          std::string_view message) const {
   const json fields = {{"name", std::string(name)}, {"notify_msg", std::string(message)}};
   const std::string request = fields.dump(-1, ' ', true, json::error_handler_t::replace) + '\n';
-  // The peer would hang up, and not say why.
-  if (request.size() >= options_.max_frame_length) {
-    return WithPeer(peer,
-                    absl::FailedPreconditionError(fmt::format(
-                        "a notification of {} bytes as JSON is not sent: with its type it must "
-                        "have at most {} (MC_HANDSHAKE_MAX_LENGTH, of both engines)",
-                        request.size(), options_.max_frame_length)));
-  }
   const absl::StatusOr<std::string> text = Call(peer, FrameType::kNotify, request);
   if (!text.ok()) return text.status();
   json reply;

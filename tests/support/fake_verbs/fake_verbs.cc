@@ -287,7 +287,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   *attributes = {};
   attributes->max_mr_size = fake.max_mr_size;
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
-  attributes->max_cqe = 1 << 20;
+  attributes->max_cqe = fake.max_cqe;
   attributes->max_qp = 1 << 16;
   return 0;
 }

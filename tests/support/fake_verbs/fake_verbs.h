@@ -55,6 +55,7 @@ class FakeVerbs {
   bool peer_memory = false;  // nvidia-peermem: memory of GPUs is registered as any other
 
   uint64_t max_mr_size = UINT64_MAX;
+  int max_cqe = 1 << 20;
   bool thread_domains = true;
   // Entry point -> how many of its next calls succeed, and the error number of the one after them.
   struct Failure {

@@ -164,6 +164,21 @@ TEST(HandshakeClientTest, SendsNotifications) {
   EXPECT_EQ(HandshakeErrorCode(status), -200);
 }
 
+// Of an engine with very many buffers.
+TEST(HandshakeClientTest, AnOwnDescriptorThatIsTooLongIsNotSentAndNamesTheLimit) {
+  int calls = 0;
+  const ServerThread server({.on_metadata = [&](std::string_view) {
+    ++calls;
+    return "{}\n";
+  }});
+  const auto fetched =
+      Client().FetchDescriptor(Local(server.port()), std::string(kDefaultMaxFrameLength, ' '), {});
+  EXPECT_THAT(std::string(fetched.status().message()),
+              testing::AllOf(testing::HasSubstr("a metadata message of 1048576 bytes"),
+                             testing::HasSubstr("MC_HANDSHAKE_MAX_LENGTH")));
+  EXPECT_EQ(calls, 0);
+}
+
 TEST(HandshakeClientTest, ANotificationThatIsTooLongIsNotSentAndNamesTheLimit) {
   int calls = 0;
   const ServerThread server({.on_notify = [&](const std::string&, const std::string&) {
@@ -341,6 +356,7 @@ TEST(HandshakeClientTest, APeerThatDoesNotRead) {
   const Listener deaf(1);
   HandshakeClientOptions options;
   options.reply_timeout = milliseconds(50);
+  options.max_frame_length = 128 << 20;
   const absl::Status status =
       Client(options).Exchange(Local(deaf.port()), std::string(64 << 20, ' ')).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);

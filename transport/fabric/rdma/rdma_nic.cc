@@ -73,6 +73,10 @@ uint32_t RdmaNic::EndpointsFor(uint32_t slots) {
   return endpoints;
 }
 
+uint32_t RdmaNic::DeepestSendQueue(const RdmaDevice& device) {
+  return static_cast<uint32_t>(device.max_completions()) / SlotsFor(1);
+}
+
 uint32_t RdmaNic::MostEndpoints(const RdmaDevice& device, uint32_t send_queue_depth,
                                 uint32_t queue_pairs) {
   return EndpointsFor(std::min(static_cast<uint32_t>(device.max_completions()) / send_queue_depth,

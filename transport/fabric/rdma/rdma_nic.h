@@ -80,6 +80,8 @@ class RdmaNic : public Nic {
   // How long what an Approach has made waits for its Connect.
   static constexpr std::chrono::seconds kApproachTime{5};
 
+  // The longest send queue that a completion queue of the device can serve, with one endpoint.
+  static uint32_t DeepestSendQueue(const RdmaDevice& device);
   // The most endpoints that the device has queue pairs for, and a completion queue; 0: not even
   // one.
   static uint32_t MostEndpoints(const RdmaDevice& device, uint32_t send_queue_depth,
