@@ -19,7 +19,14 @@ namespace {
 
 absl::Status Filter(std::string_view source, const std::string& names, RankConfig* config) {
   std::string error;
-  return FilterNics(source, names, config, &error) ? absl::OkStatus() : absl::NotFoundError(error);
+  std::vector<std::string> missing;
+  if (!FilterNics(source, names, config, &error, &missing)) return absl::NotFoundError(error);
+  for (const std::string& name : missing) {
+    Log(LogLevel::kWarning,
+        fmt::format("{} = \"{}\" names {}, which is no RDMA device of this engine; it does without",
+                    source, names, name));
+  }
+  return absl::OkStatus();
 }
 
 // The optional number of a variable: `text` is one, or empty.

@@ -365,7 +365,7 @@ void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* co
 }
 
 bool FilterNics(std::string_view source, const std::string& filters, RankConfig* config,
-                std::string* error) {
+                std::string* error, std::vector<std::string>* missing) {
   std::set<std::string> wanted;
   for (size_t first = 0; first <= filters.size();) {
     const size_t comma = std::min(filters.find(',', first), filters.size());
@@ -377,6 +377,10 @@ bool FilterNics(std::string_view source, const std::string& filters, RankConfig*
   std::string names;
   for (const NicConfig& nic : config->nics) names += (names.empty() ? "" : ", ") + nic.name;
   std::erase_if(config->nics, [&](const NicConfig& nic) { return !wanted.contains(nic.name); });
+  if (missing != nullptr) {
+    for (const NicConfig& nic : config->nics) wanted.erase(nic.name);
+    missing->assign(wanted.begin(), wanted.end());
+  }
   if (!config->nics.empty()) return true;
   *error = fmt::format("{} = \"{}\" leaves none of this rank's NICs; they are {}", source,
                        ShownValue(filters), names);

@@ -70,8 +70,8 @@ RouteOptions RoutesOf(const RankConfig& config);
 // they are given, MC_FRAGMENT_RATIO, MC_RETRY_CNT. Their warnings go to the rank's.
 void ApplyEngineEnvironment(const EngineEnvironment& environment, RankConfig* config);
 // Leaves only the NICs that `filters` names, a value of `source`: "MC_TE_FILTERS". Before
-// FinishPxn. False: that leaves none.
+// FinishPxn. False: that leaves none. `missing`: names in it that no NIC has.
 bool FilterNics(std::string_view source, const std::string& filters, RankConfig* config,
-                std::string* error);
+                std::string* error, std::vector<std::string>* missing = nullptr);
 
 }  // namespace railhop

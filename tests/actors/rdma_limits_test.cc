@@ -17,25 +17,40 @@ using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
+// An engine that is made and ended, and what it logs.
+class RdmaLimitsTest : public testing::Test {
+ protected:
+  RdmaLimitsTest() {
+    FakeVerbs::Get().Reset();
+    before_ = SetLogSink([this](LogLevel, std::string_view text) { log_.emplace_back(text); });
+  }
+  ~RdmaLimitsTest() override {
+    SetLogSink(std::move(before_));
+    FakeVerbs::Get().max_cqe = 1 << 20;
+  }
+  void Make(EngineOptions options) {
+    options.host = "127.0.0.1";
+    options.protocol = "rdma";
+    std::string error;
+    EXPECT_NE(MakeTransferEngine(options, &error), nullptr) << error;
+  }
+
+  LogSink before_;
+  std::vector<std::string> log_;
+};
+
 // MC_MAX_WR takes up to 16384, whatever the device.
-TEST(RdmaLimitsTest, ASendQueueThatIsTooLongForItsDeviceIsMadeShorter) {
-  FakeVerbs::Get().Reset();
+TEST_F(RdmaLimitsTest, ASendQueueThatIsTooLongForItsDeviceIsMadeShorter) {
   FakeVerbs::Get().max_cqe = 32767;
-  std::vector<std::string> log;
-  LogSink before =
-      SetLogSink([&](LogLevel, std::string_view message) { log.emplace_back(message); });
-  std::string error;
-  auto engine =
-      MakeTransferEngine({.host = "127.0.0.1",
-                          .protocol = "rdma",
-                          .config_text = "nics { name: 'fake0' rdma { queue_depth: 16384 } }"},
-                         &error);
-  EXPECT_NE(engine, nullptr) << error;
-  engine = nullptr;
-  SetLogSink(std::move(before));
-  EXPECT_THAT(log, Contains(AllOf(HasSubstr("fake0"), HasSubstr("16384 requests (MC_MAX_WR"),
-                                  HasSubstr("; 6553 are used"))));
-  FakeVerbs::Get().max_cqe = 1 << 20;
+  Make({.config_text = "nics { name: 'fake0' rdma { queue_depth: 16384 } }"});
+  EXPECT_THAT(log_, Contains(AllOf(HasSubstr("fake0"), HasSubstr("16384 requests (MC_MAX_WR"),
+                                   HasSubstr("; 6553 are used"))));
+}
+
+TEST_F(RdmaLimitsTest, ADeviceNameThatThereIsNotIsSaid) {
+  Make({.device_names = "fake0,nosuch"});
+  EXPECT_THAT(log_, Contains(AllOf(HasSubstr("device_name = \"fake0,nosuch\""),
+                                   HasSubstr("names nosuch"))));
 }
 
 }  // namespace
