@@ -153,7 +153,8 @@ constexpr EngineSetting kSettings[] = {
      .min = 0,
      .max = 0,
      .default_value = "false",
-     .help = "RDMA even where no device was found: no effect, an engine without one uses TCP and says so",
+     .help = "RDMA even where no device was found: no effect, an engine without one uses TCP and "
+             "says so",
      .flag = &EngineEnvironment::force_hca},
     {.name = "MC_CUSTOM_TOPO_JSON",
      .alias = nullptr,
