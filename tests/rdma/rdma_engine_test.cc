@@ -250,8 +250,8 @@ TEST_F(RdmaEngineTest, AllRailsDownAndTrafficReturnsWithThem) {
   EXPECT_EQ(target.Sum(), SumOf(here_));
 }
 
-// Field fault S4.
-TEST_F(RdmaEngineTest, S4TwentyTransfersToADeadTargetHoldUpNoOther) {
+// Field fault S4, but for how fast they arrive.
+TEST_F(RdmaEngineTest, S4WritesArriveBesideTwentyToADeadTarget) {
   Target dead, other;
   Start();
   const SegmentHandle peer = Open(dead);

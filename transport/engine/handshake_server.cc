@@ -217,7 +217,6 @@ void HandshakeServer::OnReadable(Connections::iterator connection) {
 void HandshakeServer::Answer(Connections::iterator connection) {
   connection->frame = connection->reader.TakeFrame();
   connection->answering = true;
-  Account(connection);
   const HandshakeFrame& frame = connection->frame;
   json request;
   if (absl::Status status = ParseJsonText(frame.json, &request); !status.ok()) {
@@ -234,13 +233,14 @@ void HandshakeServer::Answer(Connections::iterator connection) {
 // To know the device behind an address may take the kernel a second, and nobody else waits for it.
 void HandshakeServer::StartConnecting(Connections::iterator connection) {
   connection->connecting = std::make_shared<Connecting>();
-  connection->connecting->json = connection->frame.json;
+  connection->connecting->json = std::move(connection->frame.json);
   // Nobody is connected who has gone meanwhile.
   connection->job = connecting_.Start([this, begun = std::weak_ptr(connection->connecting)] {
     const std::shared_ptr<Connecting> connecting = begun.lock();
     if (connecting != nullptr) connecting->reply = handlers_.on_connection(connecting->json);
     return absl::OkStatus();
   });
+  Account(connection);
 }
 
 void HandshakeServer::OnConnected() {
@@ -301,9 +301,9 @@ void HandshakeServer::Write(Connections::iterator connection) {
 }
 
 void HandshakeServer::Account(Connections::iterator connection) {
-  const size_t held = connection->answering
-                          ? connection->frame.json.size() + connection->reply.size()
-                          : connection->reader.size();
+  const Connection& c = *connection;
+  const size_t request = c.connecting == nullptr ? 0 : c.connecting->json.size();
+  const size_t held = c.answering ? request + c.reply.size() : c.reader.size();
   buffered_bytes_ += held - std::exchange(connection->accounted, held);
   for (auto it = connections_.begin();
        it != connections_.end() && buffered_bytes_ > MaxBufferedBytes();) {

@@ -127,16 +127,6 @@ absl::Status RdmaTarget::MakeRoom() {
   return absl::OkStatus();
 }
 
-// What answers the last message of a handshake, too.
-absl::StatusOr<RdmaHandshake> RdmaTarget::Confirm(const RdmaHandshake& request) {
-  const auto found = FindEndpoint(request);
-  if (found != endpoints_.end() && found->peer_qp_numbers == request.qp_numbers) {
-    return RdmaHandshake{};
-  }
-  return absl::FailedPreconditionError(
-      fmt::format("{} is not connected with these queue pairs", request.local_nic_path));
-}
-
 absl::Status RdmaTarget::Admit(const RdmaHandshake& request) {
   if (request.qp_numbers.empty()) {
     return absl::InvalidArgumentError("a handshake needs qp_num");
@@ -154,11 +144,14 @@ absl::StatusOr<RdmaHandshake> RdmaTarget::Accept(const RdmaHandshake& request) {
   uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (request.ready_ack.value_or(false)) return Confirm(request);
     const auto found = FindEndpoint(request);
-    if (found != endpoints_.end() && found->peer_qp_numbers == request.qp_numbers) {
-      return Reply(**device, request, *found);
+    const bool known = found != endpoints_.end() && found->peer_qp_numbers == request.qp_numbers;
+    if (request.ready_ack.value_or(false)) {
+      if (known) return RdmaHandshake{};
+      return absl::FailedPreconditionError(
+          fmt::format("{} is not connected with these queue pairs", request.local_nic_path));
     }
+    if (known) return Reply(**device, request, *found);
     if (absl::Status admitted = Admit(request); !admitted.ok()) return admitted;
     ++establishing_;
     number = ++requests_;

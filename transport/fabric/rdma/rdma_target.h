@@ -83,7 +83,6 @@ class RdmaTarget {
   static RdmaHandshake Reply(const Device& device, const RdmaHandshake& request,
                              const Endpoint& endpoint);
   // Under mutex_:
-  absl::StatusOr<RdmaHandshake> Confirm(const RdmaHandshake& request);
   absl::Status Admit(const RdmaHandshake& request);
   Endpoints::iterator FindEndpoint(const RdmaHandshake& request);
   void End(Endpoints::iterator endpoint);
