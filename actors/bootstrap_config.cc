@@ -154,6 +154,7 @@ class ConfigReader {
 
   void ReadRank();
   void ReadStaging();
+  void ReadCopyCosts(const proto::Copy& copy);
   void ReadNics();
   void ReadRdma(const proto::RdmaNic& rdma, const std::string& where, NicConfig* read);
   void ReadSim(const proto::SimNic& sim, const std::string& where, NicConfig* read);
@@ -210,6 +211,28 @@ void ConfigReader::ReadStaging() {
   config_.copy.stream_priority = copy.stream_priority();
   Take(copy.has_gather_max_blocks(), copy.gather_max_blocks(), 1, 65535, Where("copy"),
        "gather_max_blocks", &config_.copy.gather_max_blocks);
+  ReadCopyCosts(copy);
+}
+
+void ConfigReader::ReadCopyCosts(const proto::Copy& copy) {
+  if (copy.costs().empty()) return;
+  CopyCosts costs;
+  for (const proto::CopyCost& cost : copy.costs()) {
+    Check(cost.way() != proto::CopyWay::AUTO, Where("copy"),
+          "costs are those of a way: ASYNC, BATCH or GATHER");
+    if (cost.way() == proto::CopyWay::AUTO) return;
+    const auto way = static_cast<CopyWay>(cost.way() - proto::CopyWay::ASYNC);
+    CopyWayCost& taken = costs[static_cast<size_t>(way)];
+    Check(!taken.available, Where("copy"),
+          fmt::format("the costs of {} are given twice", proto::CopyWay::Kind_Name(cost.way())));
+    taken = {.available = true,
+             .fixed = static_cast<double>(cost.fixed_ns()),
+             .per_span = static_cast<double>(cost.span_ns()),
+             .per_byte = static_cast<double>(cost.mib_ns()) / (1 << 20)};
+  }
+  Check(costs[static_cast<size_t>(CopyWay::kAsync)].available, Where("copy"),
+        "the costs of ASYNC are missing: it is what is left where the others are not there");
+  config_.copy.costs = costs;
 }
 
 void ConfigReader::ReadNics() {

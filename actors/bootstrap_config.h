@@ -28,6 +28,7 @@ enum class StagingKind { kHost, kCuda };
 struct CopyConfig {
   std::optional<CudaDoorbell> doorbell;
   std::optional<CopyWay> way;
+  std::optional<CopyCosts> costs;  // unset: measured
   int stream_priority = 0;
   uint32_t gather_max_blocks = 32;
 };

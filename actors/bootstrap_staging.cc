@@ -38,15 +38,21 @@ absl::StatusOr<RankStaging> CudaParts(const RankConfig& config) {
     parts.read_flush = std::make_unique<CudaReadFlush>(**driver);
   }
   if (!config.pxn.enable) return parts;  // nothing is copied
-  auto engine =
-      CudaCopyEngine::Create(device, {.streams = kLaneCount,
-                                      .queue_depth = kSlotsPerLane,
-                                      .doorbell = config.copy.doorbell,
-                                      .way = config.copy.way,
-                                      .priority = config.copy.stream_priority,
-                                      .gather_max_blocks = config.copy.gather_max_blocks});
+  CudaCopyOptions copy{.streams = kLaneCount,
+                       .queue_depth = kSlotsPerLane,
+                       .doorbell = config.copy.doorbell,
+                       .way = config.copy.way,
+                       .costs = config.copy.costs,
+                       .book = std::make_shared<CopyCostBook>(),
+                       .priority = config.copy.stream_priority,
+                       .gather_max_blocks = config.copy.gather_max_blocks};
+  auto engine = CudaCopyEngine::Create(device, copy);
   if (!engine.ok()) return engine.status();
   parts.copy_engine = *std::move(engine);
+  if (copy.way.has_value() || copy.costs.has_value()) return parts;  // nothing to choose
+  auto calibrator = CopyCalibrator::Create(device, copy);
+  if (!calibrator.ok()) return calibrator.status();
+  parts.staging = std::make_shared<CudaStaging>(device, *std::move(calibrator), copy.book);
   return parts;
 }
 

@@ -34,15 +34,15 @@ void PieceContent::Append(const Span& span) {
 
 namespace {
 
-// Of all there is: the others are being copied, sent and answered meanwhile.
-uint64_t Quarter(const PieceLoad& load) {
-  return (load.waiting + load.under_way) / 4;
+// A quarter of all there is, for the others are being copied, sent and answered meanwhile.
+uint64_t Share(const PieceLoad& load, const JobSizes& sizes) {
+  return std::min((load.waiting + load.under_way + 3) / 4, sizes.idle);
 }
 
 // Whether a piece beside others that are being copied would do more than queue.
 bool IsWorthCopying(const PieceLoad& load, const JobSizes& sizes) {
   if (sizes.at_once == 0 || load.copying == 0) return true;
-  return load.copying < sizes.at_once && load.waiting >= std::min(sizes.beside, Quarter(load));
+  return load.copying < sizes.at_once && load.waiting >= Share(load, sizes);
 }
 
 }  // namespace
@@ -54,22 +54,22 @@ uint64_t PieceTarget(const PieceLoad& load, const JobSizes& sizes, uint64_t max_
   // A quarter of what the relay has: the copy is over before it is sent.
   const uint64_t grown = std::max(share, load.at_relay / 4);
   if (sizes.at_once != 0 && load.under_way != 0 && load.waiting < sizes.idle) {
-    const uint64_t part =
-        std::clamp(Quarter(load) - Quarter(load) % sizes.beside, sizes.beside, sizes.idle);
-    return std::min({load.waiting, std::max(part, grown), max_piece_bytes});
+    return std::min({load.waiting, std::max(Share(load, sizes), grown), max_piece_bytes});
   }
   const uint64_t target = std::clamp(grown, std::min(sizes.idle, max_piece_bytes), max_piece_bytes);
   // The rest would not be worth a piece of its own.
   return load.waiting < 2 * target ? std::min(load.waiting, max_piece_bytes) : target;
 }
 
-bool CutPiece(SpanPool& pool, SpanQueue& queue, uint64_t max_bytes, PieceContent* piece) {
+bool CutPiece(SpanPool& pool, SpanQueue& queue, const PieceLimits& limits, PieceContent* piece) {
   piece->Clear();
-  while (!queue.empty() && piece->length < max_bytes) {
+  while (!queue.empty() && piece->length < limits.target) {
     if (piece->full()) break;
     const Span& front = pool.Front(queue);
-    const uint64_t room = max_bytes - piece->length;
-    if (front.length <= room) {
+    const uint64_t room = limits.target - piece->length;
+    const bool goes_whole =
+        front.length <= limits.whole && front.length <= limits.max - piece->length;
+    if (front.length <= room || goes_whole) {
       piece->Append(front);
       pool.PopFront(queue);
     } else {

@@ -42,13 +42,18 @@ struct PieceLoad {
 };
 
 // Bytes that the next piece should carry: what the copy engine wants at least, or more when so much
-// waits, or when the relay has so much in hand that the piece will not be waited for. Beside others
-// that are under way, a part of all there is, so that a few requests that are sent over and over
-// spread over copy, send and completion. 0: none yet, more will have gathered when a copy is done.
+// waits, or when the relay has so much in hand that the piece will not be waited for. Of an engine
+// that works on several at a time, and beside others that are under way, a quarter of all there is,
+// so that a few requests that are sent over and over spread over copy, send and completion. 0: none
+// yet, more will have gathered when a copy is done.
 uint64_t PieceTarget(const PieceLoad& load, const JobSizes& sizes, uint64_t max_piece_bytes);
 
-// Moves spans from the front of `queue` into `piece`, at most `max_bytes`; a span that does not fit
-// is split. Returns false when the queue is empty.
-bool CutPiece(SpanPool& pool, SpanQueue& queue, uint64_t max_bytes, PieceContent* piece);
+struct PieceLimits {
+  uint64_t target = 0;  // bytes; a span that goes beyond is split,
+  uint64_t whole = 0;   // unless it has no more than so many
+  uint64_t max = 0;     // and the piece no more than so many with it
+};
+// Moves spans from the front of `queue` into `piece`. Returns false when the queue is empty.
+bool CutPiece(SpanPool& pool, SpanQueue& queue, const PieceLimits& limits, PieceContent* piece);
 
 }  // namespace railhop

@@ -113,7 +113,9 @@ bool SubmitActor::OfferPiece(uint32_t lane, uint32_t target, Flow& flow, uint64_
     return false;
   }
   flow.blocked_since = 0;
-  CutPiece(pool_, flow.queue, bytes, &book.NextSlot().content);
+  CutPiece(pool_, flow.queue,
+           {.target = bytes, .whole = options_.job_sizes.whole, .max = options_.max_piece_bytes},
+           &book.NextSlot().content);
   const RingPiece& piece = book.Take(targets_[target].route, now + options_.piece_timeout);
   ++flow.in_flight;
   ++flow.copying;

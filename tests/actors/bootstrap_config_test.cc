@@ -100,7 +100,9 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
     sim_directory: "/tmp/s"
     registry_root: "/tmp/r"
     staging: CUDA gpu: "0000:17:00.0"
-    copy { doorbell: CPU way: GATHER stream_priority: -2 gather_max_blocks: 24 }
+    copy { doorbell: CPU way: GATHER stream_priority: -2 gather_max_blocks: 24
+           costs { way: ASYNC fixed_ns: 5500 span_ns: 2400 mib_ns: 2097152 }
+           costs { way: GATHER fixed_ns: 10700 } }
     pxn { enable: true group_id: "g" rail_map: '{"nic1": "west"}' inflight_depth: 8
           credit_timeout_ms: 11 heartbeat_timeout_ms: 24 preattach: true min_relay_bytes: 13
           max_piece_bytes: 65536 heartbeat_ms: 14 lane_grace_ms: 15 probe_timeout_ms: 16
@@ -132,6 +134,12 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
   EXPECT_EQ(config.copy.way, CopyWay::kGather);
   EXPECT_EQ(config.copy.stream_priority, -2);
   EXPECT_EQ(config.copy.gather_max_blocks, 24U);
+  ASSERT_TRUE(config.copy.costs.has_value());
+  const CopyCosts& costs = *config.copy.costs;
+  EXPECT_EQ(costs[0].Of(CopyWay::kAsync, 1, 0), 7900);
+  EXPECT_EQ(costs[0].Of(CopyWay::kAsync, 1, 100'000), 205'500);
+  EXPECT_FALSE(costs[1].available);
+  EXPECT_EQ(costs[2].Of(CopyWay::kGather, 1, 1), 10700);
   const PxnConfig& pxn = config.pxn;
   EXPECT_TRUE(pxn.enable);
   EXPECT_EQ(pxn.off_reason, "");
@@ -303,6 +311,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"placed_twice",
                 "placement { actor: COPY reactor: 'a' } placement { actor: COPY reactor: 'b' }",
                 "actor \"copy\" is placed twice"},
+        BadText{"copy_cost_of_no_way", "staging: CUDA copy { costs { fixed_ns: 1 } }",
+                "costs are those of a way: ASYNC, BATCH or GATHER"},
+        BadText{"copy_costs_twice",
+                "staging: CUDA copy { costs { way: ASYNC } costs { way: ASYNC } }",
+                "the costs of ASYNC are given twice"},
+        BadText{"copy_costs_without_async", "staging: CUDA copy { costs { way: BATCH } }",
+                "the costs of ASYNC are missing"},
         BadText{"max_batches", "max_batches: 0", "max_batches = 0 is not in its range"},
         BadText{"sample_every", "tracing { sample_every: 3 }",
                 "sample_every = 3 is not a power of two"},

@@ -113,7 +113,7 @@ TEST_F(SlicerTest, WhatWouldBeLeftOfAQueueIsWorthAPieceOrGoesAlong) {
 }
 
 // An engine that has several jobs of a stream under way.
-constexpr JobSizes kDevice{.idle = 512 * kKiB, .backlog = kMiB, .at_once = 2, .beside = 128 * kKiB};
+constexpr JobSizes kDevice{.idle = 512 * kKiB, .backlog = kMiB, .at_once = 3, .whole = 128 * kKiB};
 
 TEST_F(SlicerTest, BesidePiecesThatAreBeingCopiedSmallOnesGather) {
   const auto target = [](uint64_t waiting, uint64_t under_way, uint32_t copying) {
@@ -123,14 +123,18 @@ TEST_F(SlicerTest, BesidePiecesThatAreBeingCopiedSmallOnesGather) {
   // The first one goes at once, and so does one whose copy is the only one.
   EXPECT_EQ(target(1, 0, 0), 1U);
   EXPECT_EQ(target(64 * kKiB, 448 * kKiB, 0), 64 * kKiB);
-  EXPECT_EQ(target(64 * kKiB, 448 * kKiB, 1), 0U);
+  // Beside others a quarter of all there is must wait, as far as a piece gains by it.
   EXPECT_EQ(target(127 * kKiB, 385 * kKiB, 1), 0U);
   EXPECT_EQ(target(128 * kKiB, 384 * kKiB, 1), 128 * kKiB);
-  EXPECT_EQ(target(128 * kKiB, 8 * kMiB, 1), 128 * kKiB);
-  EXPECT_EQ(target(8 * kMiB, 384 * kKiB, 2), 0U);
-  // Of what is little in all, a quarter is as much as can be had.
-  EXPECT_EQ(target(64 * kKiB, 192 * kKiB, 1), 64 * kKiB);
+  EXPECT_EQ(target(128 * kKiB, 384 * kKiB, 2), 128 * kKiB);
+  EXPECT_EQ(target(384 * kKiB, 1536 * kKiB, 1), 0U);
+  EXPECT_EQ(target(480 * kKiB, 1440 * kKiB, 1), 480 * kKiB);
+  EXPECT_EQ(target(511 * kKiB, 8 * kMiB, 1), 0U);
+  EXPECT_EQ(target(512 * kKiB, 8 * kMiB, 1), 512 * kKiB);
   EXPECT_EQ(target(63 * kKiB, 193 * kKiB, 1), 0U);
+  EXPECT_EQ(target(64 * kKiB, 192 * kKiB, 1), 64 * kKiB);
+  // More than that would only queue in the stream.
+  EXPECT_EQ(target(8 * kMiB, 384 * kKiB, 3), 0U);
 }
 
 TEST_F(SlicerTest, BesideOthersAPieceIsAQuarterOfAllThereIs) {
@@ -138,9 +142,8 @@ TEST_F(SlicerTest, BesideOthersAPieceIsAQuarterOfAllThereIs) {
     return PieceTarget({.waiting = waiting, .under_way = under_way, .copying = 1}, kDevice, kMax);
   };
   EXPECT_EQ(target(320 * kKiB, 192 * kKiB), 128 * kKiB);
+  EXPECT_EQ(target(448 * kKiB, 320 * kKiB), 192 * kKiB);
   EXPECT_EQ(target(448 * kKiB, 576 * kKiB), 256 * kKiB);
-  EXPECT_EQ(target(448 * kKiB, 1088 * kKiB), 384 * kKiB);
-  EXPECT_EQ(target(448 * kKiB, 8 * kMiB), 448 * kKiB);
   // Where much waits, or nothing is under way, a piece is as large as ever.
   EXPECT_EQ(target(512 * kKiB, 512 * kKiB), 512 * kKiB);
   EXPECT_EQ(target(64 * kMiB, 512 * kKiB), kMiB);
@@ -151,7 +154,7 @@ TEST_F(SlicerTest, BesideOthersAPieceIsAQuarterOfAllThereIs) {
 
 TEST_F(SlicerTest, AnEmptyQueueGivesNoPiece) {
   piece_.Append(MakeSpan(0, 0, 1));
-  EXPECT_FALSE(CutPiece(pool_, queue_, kMiB, &piece_));
+  EXPECT_FALSE(CutPiece(pool_, queue_, {kMiB}, &piece_));
   EXPECT_TRUE(piece_.spans.empty());
   EXPECT_EQ(piece_.length, 0u);
 }
@@ -160,7 +163,7 @@ TEST_F(SlicerTest, APieceCarriesSpansOfSeveralRequestsAndBatches) {
   ASSERT_TRUE(Push(MakeSpan(0, 0x5000, 100, 1)));
   ASSERT_TRUE(Push(MakeSpan(5000, 0x9000, 200, 1)));
   ASSERT_TRUE(Push(MakeSpan(9000, 0x100, 300, 2)));
-  ASSERT_TRUE(CutPiece(pool_, queue_, kMiB, &piece_));
+  ASSERT_TRUE(CutPiece(pool_, queue_, {kMiB}, &piece_));
   EXPECT_TRUE(queue_.empty());
   EXPECT_EQ(piece_.length, 600u);
   ASSERT_EQ(piece_.spans.size(), 3u);
@@ -179,7 +182,7 @@ TEST_F(SlicerTest, NeighboursShareAnEntryWhateverRequestTheyAreOf) {
   ASSERT_TRUE(Push(MakeSpan(0, 0x5000, 100)));
   ASSERT_TRUE(Push(MakeSpan(100, 0x5064, 50)));
   ASSERT_TRUE(Push(MakeSpan(150, 0x5096, 6, 1)));  // another batch
-  ASSERT_TRUE(CutPiece(pool_, queue_, kMiB, &piece_));
+  ASSERT_TRUE(CutPiece(pool_, queue_, {kMiB}, &piece_));
   ASSERT_EQ(piece_.spans.size(), 3u);
   EXPECT_EQ(piece_.spans[1].length, 50u);
   ASSERT_EQ(piece_.copies.size(), 1u);
@@ -199,7 +202,7 @@ TEST_F(SlicerTest, SpansThatDoNotContinueStayApart) {
   for (const Span& follower : followers) {
     ASSERT_TRUE(Push(MakeSpan(0, 0x5000, 100)));
     ASSERT_TRUE(Push(follower));
-    ASSERT_TRUE(CutPiece(pool_, queue_, kMiB, &piece_));
+    ASSERT_TRUE(CutPiece(pool_, queue_, {kMiB}, &piece_));
     EXPECT_EQ(piece_.plans.size(), 2u);
     EXPECT_EQ(piece_.length, 150u);
   }
@@ -208,17 +211,31 @@ TEST_F(SlicerTest, SpansThatDoNotContinueStayApart) {
 TEST_F(SlicerTest, ASpanThatDoesNotFitIsSplit) {
   ASSERT_TRUE(Push(MakeSpan(0, 0x5000, 10 * kMiB)));
   ASSERT_TRUE(Push(MakeSpan(50 * kMiB, 0x9000'0000, 7)));
-  ASSERT_TRUE(CutPiece(pool_, queue_, 8 * kMiB, &piece_));
+  ASSERT_TRUE(CutPiece(pool_, queue_, {8 * kMiB}, &piece_));
   EXPECT_EQ(piece_.length, 8 * kMiB);
   ASSERT_EQ(piece_.spans.size(), 1u);
   EXPECT_EQ(queue_.bytes, 2 * kMiB + 7);
   EXPECT_EQ(queue_.count, 2u);
-  ASSERT_TRUE(CutPiece(pool_, queue_, 8 * kMiB, &piece_));
+  ASSERT_TRUE(CutPiece(pool_, queue_, {8 * kMiB}, &piece_));
   ASSERT_EQ(piece_.spans.size(), 2u);
   EXPECT_EQ(piece_.plans[0], (PlanEntry{0x5000 + 8 * kMiB, 2 * kMiB}));
   EXPECT_EQ(piece_.copies[0].source, reinterpret_cast<std::byte*>(0x1000'0000 + 8 * kMiB));
   EXPECT_EQ(piece_.plans[1], (PlanEntry{0x9000'0000, 7}));
   EXPECT_EQ(pool_.available(), 8192u);
+}
+
+TEST_F(SlicerTest, ASmallSpanIsNotSplitUnlessThePieceWouldBeTooLarge) {
+  const auto cut = [this](const PieceLimits& limits) {
+    EXPECT_TRUE(CutPiece(pool_, queue_, limits, &piece_));
+    return piece_.length;
+  };
+  for (uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(Push(MakeSpan(i * kMiB, i * kMiB, 100)));
+  EXPECT_EQ(cut({.target = 150, .whole = 100, .max = 200}), 200U);
+  EXPECT_EQ(cut({.target = 150, .whole = 100, .max = 199}), 150U);
+  EXPECT_EQ(piece_.spans.back().length, 50U);
+  ASSERT_TRUE(Push(MakeSpan(9 * kMiB, 9 * kMiB, 101)));
+  EXPECT_EQ(cut({.target = 100, .whole = 100, .max = 1000}), 100U);
+  EXPECT_EQ(queue_.bytes, 51U);
 }
 
 TEST_F(SlicerTest, APieceHasAtMost4096Spans) {
@@ -228,12 +245,12 @@ TEST_F(SlicerTest, APieceHasAtMost4096Spans) {
       ASSERT_TRUE(pool_.Push(queue, MakeSpan(i * (10 + gap), i * (10 + gap), 10)));
     }
     const PlanEntry* const plans = piece_.plans.data();
-    ASSERT_TRUE(CutPiece(pool_, queue, 8 * kMiB, &piece_));
+    ASSERT_TRUE(CutPiece(pool_, queue, {8 * kMiB}, &piece_));
     EXPECT_EQ(piece_.spans.size(), kMaxPlanEntries);
     EXPECT_EQ(piece_.plans.size(), gap == 0 ? 1u : kMaxPlanEntries);
     EXPECT_EQ(piece_.plans.data(), plans) << "it has grown";
     EXPECT_EQ(queue.count, 5000u - kMaxPlanEntries);
-    while (CutPiece(pool_, queue, 8 * kMiB, &piece_)) continue;
+    while (CutPiece(pool_, queue, {8 * kMiB}, &piece_)) continue;
   }
 }
 
@@ -258,7 +275,7 @@ TEST_F(SlicerTest, RandomSpansComeOutWholeAndInOrder) {
     }
     while (!queue_.empty()) {
       const uint64_t max_bytes = 1 + random() % (2 * kMiB);
-      ASSERT_TRUE(CutPiece(pool_, queue_, max_bytes, &piece_));
+      ASSERT_TRUE(CutPiece(pool_, queue_, {max_bytes}, &piece_));
       ASSERT_LE(piece_.length, max_bytes);
       uint64_t sum = 0;
       for (const Span& span : piece_.spans) {

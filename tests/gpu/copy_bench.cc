@@ -17,6 +17,7 @@
 
 #include "tests/gpu/call_costs.h"
 #include "tests/gpu/gpu_support.h"
+#include "transport/copy/copy_calibration.h"
 #include "transport/copy/cuda_copy_engine.h"
 #include "transport/ring/control_block.h"
 #include "transport/staging/cuda_arena.h"
@@ -44,7 +45,6 @@ class Subject {
       : engine_(*CudaCopyEngine::Create(device, options)), words_(device, true) {}
 
   CudaDoorbell doorbell() const { return engine_->doorbell(); }
-  const CopyCosts& costs() const { return engine_->costs(); }
 
   void Issue(std::span<const CopySpan> spans, std::byte* destination) {
     ++sequence_;
@@ -122,7 +122,7 @@ void Measure(Subject& subject, const char* way, std::byte* source, std::byte* ar
   std::fflush(stdout);
 }
 
-// What the start-up calibration found, within one GPU.
+// What a rank measures when it opens a lane.
 void PrintCalibration(const CopyCosts& costs) {
   for (size_t way = 0; way < kCopyWays; ++way) {
     const CopyWayCost& cost = costs[way];
@@ -161,15 +161,13 @@ int Run() {
     const SharedWords words(device, true);
     PrintCallCosts(*device, source.data(), (*arena)->base(), words.word(0));
   }
-  const CopyCosts none = {{{.available = true}, {.available = true}, {.available = true}}};
   for (const CudaDoorbell doorbell :
        {CudaDoorbell::kStreamWrite, CudaDoorbell::kKernel, CudaDoorbell::kCpu}) {
     for (size_t way = 0; way < kCopyWays; ++way) {
       Subject subject(device, {.streams = 1,
                                .queue_depth = kSlotsPerLane,
                                .doorbell = doorbell,
-                               .way = static_cast<CopyWay>(way),
-                               .costs = none});
+                               .way = static_cast<CopyWay>(way)});
       for (const Shape& shape : kShapes) {
         // A call a span: 4096 of them would take all of the bench's time.
         if (way == 0 && shape.spans > 1024) continue;
@@ -179,8 +177,15 @@ int Run() {
     }
   }
   // As it runs by default: calibrated.
-  Subject subject(device, {.streams = 1, .queue_depth = kSlotsPerLane});
-  PrintCalibration(subject.costs());
+  const auto calibrator = CopyCalibrator::Create(device, {});
+  const auto costs =
+      calibrator.ok() ? (*calibrator)->Measure((*arena)->base()) : calibrator.status();
+  if (!costs.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(costs.status().message()).c_str());
+    return 1;
+  }
+  PrintCalibration(*costs);
+  Subject subject(device, {.streams = 1, .queue_depth = kSlotsPerLane, .costs = *costs});
   for (const Shape& shape : kShapes) {
     Measure(subject, "auto", source.data(), (*arena)->base(), shape.spans, shape.bytes);
   }
@@ -188,7 +193,6 @@ int Run() {
     Subject limited(device, {.streams = 1,
                              .queue_depth = kSlotsPerLane,
                              .way = CopyWay::kGather,
-                             .costs = none,
                              .gather_max_blocks = blocks});
     for (const Shape& shape : kShapes) {
       if (shape.spans < 128) continue;

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "tests/gpu/gpu_support.h"
+#include "transport/copy/copy_calibration.h"
 #include "transport/copy/cuda_copy_engine.h"
 #include "transport/ring/control_block.h"
 #include "transport/staging/cuda_arena.h"
@@ -17,18 +18,8 @@ namespace railhop {
 namespace {
 
 // Costs that nobody measured, for tests that force a way or do not care.
-CopyCosts SomeCosts() {
-  CopyCosts costs;
-  for (CopyWayCost& cost : costs) cost = {.available = true, .fixed = 1, .per_span = 1};
-  return costs;
-}
-
 CudaCopyOptions Forced(CopyWay way, CudaDoorbell doorbell) {
-  return {.streams = 2,
-          .queue_depth = kSlotsPerLane,
-          .doorbell = doorbell,
-          .way = way,
-          .costs = SomeCosts()};
+  return {.streams = 2, .queue_depth = kSlotsPerLane, .doorbell = doorbell, .way = way};
 }
 
 uint64_t Load(const uint64_t* word) {
@@ -209,15 +200,18 @@ INSTANTIATE_TEST_SUITE_P(
                                      CudaDoorbell::kCpu)),
     ParamName);
 
-TEST_F(GpuTest, CalibratesByItself) {
+TEST_F(GpuTest, TheWaysAreMeasuredInThePeersArena) {
   if (GatherImage() == nullptr) GTEST_SKIP() << "built without nvcc";
-  auto engine = MakeEngine({.streams = 1, .queue_depth = 4});
-  for (size_t i = 0; i < kCopyWays; ++i) {
-    const CopyWayCost& cost = engine->costs()[i];
-    std::printf("%s: available %d, fixed %.0f ns, per span %.1f ns, per MiB %.0f ns\n",
-                CopyWayName(static_cast<CopyWay>(i)), cost.available, cost.fixed, cost.per_span,
-                cost.per_byte * (1 << 20));
-    EXPECT_TRUE(cost.available);
+  ArenaOwner owner(1);
+  const auto arena = ImportedCudaArena::Open(device_, owner.handle(), 1);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  const auto calibrator = CopyCalibrator::Create(device_, {});
+  ASSERT_TRUE(calibrator.ok()) << calibrator.status();
+  for (int i = 0; i < 2; ++i) {
+    const auto costs = (*calibrator)->Measure((*arena)->base() + SlotOffset(3, 0));
+    ASSERT_TRUE(costs.ok()) << costs.status();
+    std::printf("%s\n", ToString(*costs).c_str());
+    for (const CopyWayCost& cost : *costs) EXPECT_TRUE(cost.available && cost.fixed > 0);
   }
 }
 

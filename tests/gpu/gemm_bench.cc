@@ -99,12 +99,9 @@ class Gatherer {
   Gatherer(const std::shared_ptr<const CudaDevice>& device, std::byte* source, std::byte* arena,
            uint32_t blocks, int priority)
       : words_(device, true), arena_(arena) {
-    CopyCosts costs;
-    for (CopyWayCost& cost : costs) cost.available = true;
     auto engine = CudaCopyEngine::Create(device, {.streams = 1,
                                                   .queue_depth = kSlotsPerLane,
                                                   .way = CopyWay::kGather,
-                                                  .costs = costs,
                                                   .priority = priority,
                                                   .gather_max_blocks = blocks});
     if (!engine.ok()) Die(std::string(engine.status().message()));

@@ -9,7 +9,8 @@
 //   small     64 KiB by several ways to copy, for a quick look
 //
 // The NICs keep the clock alone; that the bytes arrive is gpu_relay_test's affair. Relayed and
-// direct runs take turns, and a ratio is the median of its pairs. Of each row
+// direct runs take turns, and a ratio is the median of its pairs; a gpu.stages line tells where the
+// pieces of the relayed ones spent their time (docs/tracing.md), p50 and p99. Of each row
 // there is one with sources said to be ready, and one that asks for the thread's own stream, which
 // is idle. What a time contains: submit to observed completion; no registration, no connect.
 
@@ -20,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "actors/piece_trace.h"
 #include "tests/gpu/relay_support.h"
 #include "tools/demo/batches.h"
 #include "transport/copy/cuda_copy_engine.h"
@@ -71,6 +73,7 @@ class Sender {
 
   void Use(SourceFence::Kind fence) { fence_ = fence; }
   RankStats Stats() const { return rank_->Stats(); }
+  PieceTrace Trace() const { return rank_->TakePieceTrace(); }
 
   // Keeps so many writes of `chunk` bytes under way for a while.
   Result Run(uint64_t chunk, size_t outstanding) {
@@ -110,14 +113,20 @@ class Sender {
     }
   }
 
-  // One batch, all its requests at once.
+  // One batch after the other, all requests of each at once. The median: a core that is taken away
+  // for a millisecond is a tenth of a batch.
   Result Run(const KvBatch& batch) {
+    std::vector<double> latencies;
     const Clock::time_point start = Clock::now();
-    const BatchId id = Submit(batch.lengths, 0);
-    while (!IsDone(id, batch.total)) {
+    while (Clock::now() - start < kRun || latencies.size() < 3) {
+      const Clock::time_point begun = Clock::now();
+      const BatchId id = Submit(batch.lengths, 0);
+      while (!IsDone(id, batch.total)) {
+      }
+      latencies.push_back(Seconds(Clock::now() - begun) * 1e6);
     }
-    const double seconds = Seconds(Clock::now() - start);
-    return {static_cast<double>(batch.total) / seconds / 1e9, seconds * 1e6};
+    const double p50_us = Median(std::move(latencies));
+    return {static_cast<double>(batch.total) / p50_us / 1e3, p50_us};
   }
 
  private:
@@ -180,6 +189,7 @@ class Pair {
   void MeasureOne(const std::string& what, Run run) {
     std::vector<double> ratios, p50_differences;
     std::vector<double> rates[2], p50s[2];
+    TakeTraces();
     const RankStats before = relayed_.Stats();
     for (int i = 0; i < kPairs; ++i) {
       const Result direct = run(direct_);
@@ -204,7 +214,26 @@ class Pair {
             Median(rates[0]), Median(p50s[1]), Median(p50s[0]), Median(p50_differences),
             (after.bytes_relayed - before.bytes_relayed) / std::max<uint64_t>(pieces, 1))
             .c_str());
+    PrintStages(what);
     std::fflush(stdout);
+  }
+
+  std::vector<PieceTrace> TakeTraces() { return {relayed_.Trace(), site_.RelayTrace()}; }
+
+  void PrintStages(const std::string& what) {
+    StageTimes times;
+    const std::vector<PieceTrace> traces = TakeTraces();
+    for (const TracedPiece& piece : JoinPieces(traces)) times.Add(piece);
+    std::string stages;
+    for (uint32_t i = 0; i < kPieceIntervals; ++i) {
+      const LatencySummary time = times.Summary(i);
+      stages += fmt::format("{}\"{}\":[{:.2f},{:.2f}]", i == 0 ? "" : ",", PieceIntervalName(i),
+                            time.p50_us, time.p99_us);
+    }
+    std::printf("%s\n", fmt::format("{{\"name\":\"gpu.stages\",{},\"nic_gb_per_s\":{},"
+                                    "\"pieces\":{},\"us\":{{{}}}}}",
+                                    what, options_.gb_per_s, times.pieces(), stages)
+                            .c_str());
   }
 
   const RelaySiteOptions options_;
@@ -259,7 +288,8 @@ struct Setting {
 };
 
 void Measure(const Setting& setting, const std::vector<uint64_t>& chunks,
-             const std::vector<KvBatch>& batches, const GpuBuffer& source) {
+             const std::vector<size_t>& under_way, const std::vector<KvBatch>& batches,
+             const GpuBuffer& source) {
   Pair pair({.target_bytes = kTargetBytes,
              .copy = setting.copy,
              .gb_per_s = setting.gb_per_s,
@@ -267,7 +297,7 @@ void Measure(const Setting& setting, const std::vector<uint64_t>& chunks,
              .max_piece_bytes = setting.piece_bytes},
             source);
   for (const uint64_t chunk : chunks) {
-    for (const size_t outstanding : {size_t{1}, size_t{8}, kMaxOutstanding}) {
+    for (const size_t outstanding : under_way) {
       pair.Measure(fmt::format("\"chunk\":{},\"outstanding\":{},\"copy\":\"{}\"", chunk,
                                outstanding, setting.copy),
                    Write(chunk, outstanding));
@@ -330,6 +360,7 @@ int Run(std::vector<std::string> sections) {
   const auto device = TestDevice(0);
   const GpuBuffer source(device, kTargetBytes);
   const std::vector<uint64_t> chunks = {64 * kKib, 512 * kKib, kMib, 2 * kMib, 4 * kMib, 8 * kMib};
+  const std::vector<size_t> usual = {1, 8, kMaxOutstanding};
   const std::vector<KvBatch> batches = *ReadBatches("");
   PrintLayout(source);
   for (const std::string& section : sections) {
@@ -337,14 +368,19 @@ int Run(std::vector<std::string> sections) {
       MeasureLatency(device, source);
     } else if (section == "small") {
       for (const double rate : {25, 50}) {
-        for (const char* copy : {"", "doorbell: CPU", "way: BATCH", "way: GATHER"}) {
-          Measure({rate, 8 * kMib, copy}, {64 * kKib}, {}, source);
+        for (const char* copy : {"", "doorbell: STREAM_WRITE", "doorbell: CPU", "way: ASYNC",
+                                 "way: BATCH", "way: GATHER"}) {
+          Measure({rate, 8 * kMib, copy}, {64 * kKib}, {4, 8, 12, 16, kMaxOutstanding}, {}, source);
         }
       }
     } else if (section == "sweep") {
-      for (const double rate : {25, 50}) Measure({rate, 8 * kMib}, chunks, batches, source);
+      for (const double rate : {25, 50}) {
+        Measure({rate, 8 * kMib}, chunks, usual, batches, source);
+      }
     } else if (section == "capped") {
-      for (const uint64_t bytes : {512 * kKib, kMib}) Measure({25, bytes}, chunks, batches, source);
+      for (const uint64_t bytes : {512 * kKib, kMib}) {
+        Measure({25, bytes}, chunks, usual, batches, source);
+      }
     } else if (section == "leak") {
       MeasureLeak(source);
     } else {

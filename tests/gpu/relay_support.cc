@@ -33,7 +33,7 @@ int Complain(const char* who, const std::string& what) {
   return 1;
 }
 
-// Until the other end closes.
+// Until the other end closes. Each byte asks for the trace: a number, and so many records.
 int ServeRelay(int fd, const std::string& file) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
@@ -44,6 +44,12 @@ int ServeRelay(int fd, const std::string& file) {
   char byte = 1;
   if (!SendAll(fd, &byte, 1)) return 1;
   while (ReceiveAll(fd, &byte, 1)) {
+    const PieceTrace trace = rank->TakePieceTrace();
+    const uint64_t count = trace.records.size();
+    if (!SendAll(fd, &count, sizeof(count)) ||
+        (count != 0 && !SendAll(fd, trace.records.data(), count * sizeof(PieceRecord)))) {
+      break;
+    }
   }
   rank->Stop(std::chrono::seconds(2));
   return 0;
@@ -158,13 +164,25 @@ void RelaySite::StartRelay() {
   EXPECT_TRUE(relay_->Receive(&ready, 1)) << "the relay did not start";
 }
 
+PieceTrace RelaySite::RelayTrace() const {
+  PieceTrace trace;
+  const char question = 1;
+  uint64_t count = 0;
+  EXPECT_TRUE(relay_->Send(&question, 1) && relay_->Receive(&count, sizeof(count)));
+  trace.records.resize(count);
+  if (count != 0) {
+    EXPECT_TRUE(relay_->Receive(trace.records.data(), count * sizeof(PieceRecord)));
+  }
+  return trace;
+}
+
 std::string RelaySite::Config(int device, const std::string& name, bool relayed) const {
   return fmt::format(
       "name: \"{0}\" sim_directory: \"{1}\" registry_root: \"{1}\"\n"
       "staging: CUDA gpu: \"{2}\" copy {{ {3} }}\n"
       "nics {{ name: \"sim{4}\" sim {{ line_rate_bytes_per_s: {5} base_delay_ns: {6} mode: {7} }} "
       "}}\n"
-      "ranks_on_host: 3 local_rank: {8} spin_us: 10000\n"
+      "tracing {{ sample_every: 8 }} ranks_on_host: 3 local_rank: {8} spin_us: 10000\n"
       "{9}\n",
       name, folder_, TestDevice(device)->pci(), options_.copy, device,
       static_cast<uint64_t>(options_.gb_per_s * 1e9), options_.base_delay_ns,

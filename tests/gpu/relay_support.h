@@ -65,6 +65,8 @@ class RelaySite {
   uint64_t TargetChecksum(uint64_t bytes) const;
   RoleProcess& relay() { return *relay_; }
   void StartRelay();
+  // What the relay has recorded of one piece in 8 since the last call.
+  PieceTrace RelayTrace() const;
 
   static constexpr const char* kTarget = "decode";
 

@@ -3,8 +3,8 @@
 //
 // A copy command per span pays for each; a batch of commands less; a gather kernel pays for its
 // launch and hardly for spans, but moves large spans slower than the copy engines do. Where the
-// lines cross is a matter of machine and driver, so the numbers come from a calibration at start
-// or from the configuration, never from here. Pure.
+// lines cross is a matter of machine and driver, so the numbers are measured where the copies go
+// (copy_calibration.h) or come from the configuration, never from here. Pure.
 #pragma once
 
 #include <algorithm>
@@ -24,25 +24,25 @@ struct CopyWayCost {
   double fixed = 0;
   double per_span = 0;
   double per_byte = 0;
-  // Commands are carried out while further ones are issued: the slower of the two counts.
-  bool overlaps = true;
 
-  double Of(size_t spans, uint64_t bytes) const {
+  // Copy commands are carried out while further ones are issued: the slower of the two counts.
+  double Of(CopyWay way, size_t spans, uint64_t bytes) const {
     const double issue = per_span * static_cast<double>(spans);
     const double move = per_byte * static_cast<double>(bytes);
-    return fixed + (overlaps ? std::max(issue, move) : issue + move);
+    return fixed + (way == CopyWay::kGather ? issue + move : std::max(issue, move));
   }
 };
 
 using CopyCosts = std::array<CopyWayCost, kCopyWays>;  // by CopyWay
 
-// A measurement within one GPU does not show what a kernel pays for writing to a peer, some 2 us:
-// it must seem so much cheaper than copies before it is used.
-inline constexpr double kWorthwhile = 0.85;
+// A kernel takes room from those of the host, a copy does not: it must be so much cheaper.
+inline constexpr double kWorthwhile = 0.9;
 
 // Of the available ways; kAsync always is. One span is never a batch, which could win nothing.
 inline CopyWay CheapestWay(const CopyCosts& costs, size_t spans, uint64_t bytes) {
-  const auto cost = [&](CopyWay way) { return costs[static_cast<size_t>(way)].Of(spans, bytes); };
+  const auto cost = [&](CopyWay way) {
+    return costs[static_cast<size_t>(way)].Of(way, spans, bytes);
+  };
   const auto available = [&](CopyWay way) { return costs[static_cast<size_t>(way)].available; };
   CopyWay best = CopyWay::kAsync;
   if (spans > 1 && available(CopyWay::kBatch) && cost(CopyWay::kBatch) < cost(best)) {

@@ -46,8 +46,8 @@ struct JobSizes {
   // Of an engine that works on several jobs of a stream at a time. It wants no more than so many: a
   // further one would only queue there, and carries more if it is cut later. 0: any number.
   uint32_t at_once = 0;
-  // With at_once, and not above `idle`: a job beside others is worth so much at least.
-  uint64_t beside = 0;
+  // A span of no more than this is not split for the sake of these sizes.
+  uint64_t whole = 0;
 };
 
 class CopyEngine {
@@ -70,8 +70,8 @@ class CopyEngine {
     return true;
   }
 
-  // Whether a device rings the doorbells of a stream whose last job was `Issue`d, so that the peer
-  // may see a doorbell before anybody here does.
+  // Whether a device rings doorbells of a stream of which a job was `Issue`d, so that the peer may
+  // see a doorbell before anybody here does.
   virtual bool DeviceRings(uint32_t stream) const {
     (void)stream;
     return false;

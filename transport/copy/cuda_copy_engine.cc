@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "runtime/cycle_clock.h"
 #include "runtime/log.h"
@@ -28,6 +29,10 @@ uint64_t LoadDoorbell(uint64_t* doorbell) {
 cuda::DevicePointer Address(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer);
 }
+
+// One copy after the other is what there is everywhere.
+constexpr CopyCosts kNothingMeasured = {CopyWayCost{.available = true}, CopyWayCost{},
+                                        CopyWayCost{}};
 
 // Errors that say no more than that one call was wrong; after the others the context is lost.
 bool OnlyOfTheCall(cuda::Result result) {
@@ -66,6 +71,9 @@ CudaCopyEngine::CudaCopyEngine(std::shared_ptr<const CudaDevice> device,
       driver_(device_->driver()),
       gather_max_blocks_(std::max(1u, options.gather_max_blocks)),
       forced_way_(options.way),
+      given_costs_(options.costs),
+      book_(options.book),
+      forced_doorbell_(options.doorbell.has_value()),
       gather_rings_(options.doorbell.value_or(CudaDoorbell::kKernel) == CudaDoorbell::kKernel),
       streams_(options.streams),
       ask_after_(ToCycles(kAskAfter)),
@@ -78,15 +86,6 @@ absl::StatusOr<std::unique_ptr<CudaCopyEngine>> CudaCopyEngine::Create(
   std::unique_ptr<CudaCopyEngine> engine(new CudaCopyEngine(std::move(device), options));
   CudaScope scope(*engine->device_);
   if (absl::Status status = engine->SetUp(options); !status.ok()) return status;
-  if (options.costs.has_value()) {
-    for (size_t i = 0; i < kCopyWays; ++i) {
-      const bool available = engine->costs_[i].available;
-      engine->costs_[i] = (*options.costs)[i];
-      engine->costs_[i].available = available && (*options.costs)[i].available;
-    }
-    return engine;
-  }
-  if (absl::Status status = engine->Calibrate(); !status.ok()) return status;
   return engine;
 }
 
@@ -119,11 +118,10 @@ absl::Status CudaCopyEngine::SetUp(const CudaCopyOptions& options) {
     Log(LogLevel::kWarning,
         fmt::format("many small spans are copied one by one: {}", std::string(status.message())));
   }
-  costs_[static_cast<size_t>(CopyWay::kAsync)].available = true;
-  costs_[static_cast<size_t>(CopyWay::kBatch)].available = HasBatch();
-  costs_[static_cast<size_t>(CopyWay::kGather)].available = HasGather();
-  costs_[static_cast<size_t>(CopyWay::kGather)].overlaps = false;
-  if (forced_way_.has_value() && !costs_[static_cast<size_t>(*forced_way_)].available) {
+  ways_[static_cast<size_t>(CopyWay::kAsync)].available = true;
+  ways_[static_cast<size_t>(CopyWay::kBatch)].available = HasBatch();
+  ways_[static_cast<size_t>(CopyWay::kGather)].available = HasGather();
+  if (forced_way_.has_value() && !ways_[static_cast<size_t>(*forced_way_)].available) {
     Log(LogLevel::kWarning, fmt::format("copy way {} is not there on GPU {}: async is used",
                                         CopyWayName(*forced_way_), device_->pci()));
   }
@@ -194,93 +192,6 @@ absl::Status CudaCopyEngine::LoadKernels() {
   return status;
 }
 
-// Three kinds of jobs tell the costs of a way: few small spans, many small ones, and a large one.
-// Within the device, though the pieces will go to another, whose memory is not known yet. There a
-// command per span takes 3.5 us, while to a peer it takes no longer than its issue (measured:
-// docs/results/gpu-h200.md); so of commands the issue is what is timed.
-absl::Status CudaCopyEngine::Calibrate() {
-  constexpr uint64_t kSmall = 512, kLarge = 4 << 20;
-  cuda::DevicePointer memory = 0;  // source, then destination
-  void* word = nullptr;
-  absl::Status status =
-      driver_.ToStatus(driver_.mem_alloc(&memory, 2 * kLarge), "no memory to measure copies with");
-  if (status.ok()) {
-    status =
-        driver_.ToStatus(driver_.mem_host_alloc(&word, sizeof(uint64_t), cuda::kHostAllocPortable),
-                         "no memory to measure copies with");
-  }
-  if (status.ok()) {
-    const auto at = [memory](uint64_t offset) {
-      return reinterpret_cast<std::byte*>(memory + offset);  // NOLINT(performance-no-int-to-ptr)
-    };
-    std::vector<CopySpan> small;
-    for (uint32_t i = 0; i < 1024; ++i) small.push_back({at(2 * i * kSmall), kSmall});
-    const CopySpan large{at(0), kLarge};
-    *static_cast<uint64_t*>(word) = 0;
-    CopyJob job;
-    job.destination = at(kLarge);
-    job.doorbell = static_cast<uint64_t*>(word);
-    const std::array<size_t, kCopyWays> many = {16, 128, 1024};
-    for (size_t i = 0; i < kCopyWays && status.ok(); ++i) {
-      if (!costs_[i].available) continue;
-      const auto time = [&](std::span<const CopySpan> spans) {
-        job.spans = spans;
-        absl::StatusOr<JobTime> ns = Time(static_cast<CopyWay>(i), job);
-        if (status.ok()) status = ns.status();
-        return ns.value_or(JobTime{});
-      };
-      const JobTime one = time({small.data(), 1});
-      const JobTime lots = time({small.data(), many[i]});
-      const JobTime big = time({&large, 1});
-      const double more = costs_[i].overlaps ? lots.issued - one.issued : lots.seen - one.seen;
-      costs_[i].per_span = std::max(0.0, more / static_cast<double>(many[i] - 1));
-      costs_[i].per_byte =
-          std::max(0.0, (big.seen - one.seen) / static_cast<double>(kLarge - kSmall));
-      costs_[i].fixed = std::max(0.0, one.seen - costs_[i].per_span);
-    }
-    Reset(0);
-  }
-  if (word != nullptr) driver_.mem_free_host(word);
-  if (memory != 0) driver_.mem_free(memory);
-  return status;
-}
-
-// Medians of a few.
-absl::StatusOr<CudaCopyEngine::JobTime> CudaCopyEngine::Time(CopyWay way, const CopyJob& job) {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::seconds kDeadline{5};
-  constexpr size_t kTimes = 7;
-  std::array<double, kTimes> issued, seen;
-  for (size_t i = 0; i <= kTimes; ++i) {
-    CopyJob next = job;
-    next.sequence = *job.doorbell + 1;
-    const Clock::time_point start = Clock::now();
-    const auto passed = [start] {
-      return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-    };
-    IssueAs(way, next);
-    const double issue = passed();
-    CopyDone done;
-    while (Reap({&done, 1}) == 0) {
-      LookAtAll();
-      if (Clock::now() - start > kDeadline) {
-        return absl::DeadlineExceededError(
-            fmt::format("GPU {} does not finish a copy", device_->pci()));
-      }
-    }
-    if (done.status != CopyStatus::kOk) {
-      return absl::InternalError(fmt::format("GPU {} cannot copy by {}: {}", device_->pci(),
-                                             CopyWayName(way), device_error_));
-    }
-    if (i == 0) continue;  // warms up
-    issued[i - 1] = issue;
-    seen[i - 1] = passed();
-  }
-  std::sort(issued.begin(), issued.end());
-  std::sort(seen.begin(), seen.end());
-  return JobTime{issued[kTimes / 2], seen[kTimes / 2]};
-}
-
 CudaCopyEngine::~CudaCopyEngine() {
   CudaScope scope(*device_);
   for (Stream& stream : streams_) {
@@ -301,6 +212,7 @@ CudaCopyEngine::~CudaCopyEngine() {
 void CudaCopyEngine::Reset(uint32_t index) {
   Stream& stream = streams_[index];
   assert(stream.issued == stream.reaped);
+  stream.costs.reset();
   stream.doorbell = nullptr;
   stream.device_doorbell = 0;
   stream.broken = false;
@@ -327,9 +239,24 @@ void CudaCopyEngine::Start(CopyJob& copy) {
   device_->Enter();
   uint64_t bytes = 0;
   for (const CopySpan& span : copy.spans) bytes += span.length;
-  CopyWay way = forced_way_.value_or(CheapestWay(costs_, copy.spans.size(), bytes));
-  if (!costs_[static_cast<size_t>(way)].available) way = CopyWay::kAsync;
+  Stream& stream = streams_[copy.stream];
+  if (!stream.costs.has_value()) stream.costs = CostsOf(copy.destination);
+  CopyWay way = forced_way_.value_or(CheapestWay(*stream.costs, copy.spans.size(), bytes));
+  if (!ways_[static_cast<size_t>(way)].available) way = CopyWay::kAsync;
   IssueAs(way, copy);
+}
+
+// Of a lane, by its first piece.
+CopyCosts CudaCopyEngine::CostsOf(const void* slot) const {
+  std::optional<CopyCosts> costs = given_costs_;
+  if (!costs.has_value() && book_ != nullptr) {
+    costs = book_->Find(static_cast<const std::byte*>(slot));
+  }
+  if (!costs.has_value()) return kNothingMeasured;
+  for (size_t i = 0; i < kCopyWays; ++i) {
+    (*costs)[i].available = (*costs)[i].available && ways_[i].available;
+  }
+  return *costs;
 }
 
 void CudaCopyEngine::IssueAs(CopyWay way, const CopyJob& copy) {
@@ -341,33 +268,40 @@ void CudaCopyEngine::IssueAs(CopyWay way, const CopyJob& copy) {
   if (copy.doorbell != nullptr && copy.doorbell != stream.doorbell) {
     FindDoorbell(stream, copy.doorbell);
   }
+  const bool device_rings = copy.doorbell != nullptr && IsForDevice(stream, way);
   if (stream.issued == stream.ended) stream.ask_at = ReadCycles() + ask_after_;
   ++stream.issued;
   stream.pending_bytes += job.bytes;
   pending_bytes_ += job.bytes;
 
-  const bool gpu_rings = copy.doorbell != nullptr && stream.device_doorbell != 0;
   cuda::Result result = cuda::kSuccess;
   if (!stream.broken) {
-    bool rung = false;
-    result = IssueCopies(way, copy, entry, &rung);
-    if (result == cuda::kSuccess && gpu_rings && !rung) {
-      result = IssueDoorbell(stream, copy.sequence);
-    }
+    cuda::DevicePointer doorbell = device_rings ? stream.device_doorbell : 0;
+    result = IssueCopies(way, copy, entry, &doorbell);
+    if (result == cuda::kSuccess && doorbell != 0) result = IssueDoorbell(stream, copy.sequence);
     if (result != cuda::kSuccess) stream.broken = true;
   }
   if (stream.broken) job.status = CopyStatus::kFailed;
   // The event of a failed job tells when what was issued of it is over.
-  job.by_event = !gpu_rings || stream.broken;
+  job.by_event = !device_rings || stream.broken;
   if (result != cuda::kSuccess && !OnlyOfTheCall(result)) LoseDevice(result);
   if (!job.by_event || !device_error_.empty()) return;
   result = driver_.event_record(stream.events[entry], stream.handle);
   if (result != cuda::kSuccess) LoseDevice(result);
 }
 
+// Whether the device rings for the next piece of the stream. A gather that rings costs nothing
+// more, but must not overtake what the CPU has to ring.
+bool CudaCopyEngine::IsForDevice(const Stream& stream, CopyWay way) const {
+  if (stream.device_doorbell == 0) return false;
+  if (forced_doorbell_ || stream.issued == stream.ended) return true;
+  const Job& before = stream.jobs[(stream.issued - 1) % stream.jobs.size()];
+  return !before.by_event && way == CopyWay::kGather && gather_rings_;
+}
+
 cuda::Result CudaCopyEngine::IssueCopies(CopyWay way, const CopyJob& job, uint32_t entry,
-                                         bool* rung) {
-  if (way == CopyWay::kGather) return IssueGather(job, entry, rung);
+                                         cuda::DevicePointer* doorbell) {
+  if (way == CopyWay::kGather) return IssueGather(job, entry, doorbell);
   const cuda::Stream stream = streams_[job.stream].handle;
   cuda::DevicePointer destination = Address(job.destination);
   if (way == CopyWay::kAsync) {
@@ -399,7 +333,8 @@ cuda::Result CudaCopyEngine::IssueCopies(CopyWay way, const CopyJob& job, uint32
                                        &attributes, &from, 1, &failed, stream);
 }
 
-cuda::Result CudaCopyEngine::IssueGather(const CopyJob& job, uint32_t entry, bool* rung) {
+cuda::Result CudaCopyEngine::IssueGather(const CopyJob& job, uint32_t entry,
+                                         cuda::DevicePointer* doorbell) {
   const Stream& stream = streams_[job.stream];
   const size_t list_index = job.stream * stream.jobs.size() + entry;
   // A short list is built in the parameters, a long one where it is copied from.
@@ -430,11 +365,10 @@ cuda::Result CudaCopyEngine::IssueGather(const CopyJob& job, uint32_t entry, boo
   GatherJob gather{.destination = Address(job.destination), .bytes = bytes, .spans = count};
   gather.bytes_per_warp =
       divide(divide(bytes, blocks * kGatherWarps), kGatherWarpBytes) * kGatherWarpBytes;
-  if (gather_rings_ && job.doorbell != nullptr) {
-    gather.doorbell = stream.device_doorbell;
+  if (gather_rings_) {
+    gather.doorbell = std::exchange(*doorbell, 0);
     gather.sequence = job.sequence;
     gather.counter = counters_ + job.stream * sizeof(uint32_t);
-    *rung = gather.doorbell != 0;
   }
   if (fits) {
     void* parameters[] = {&gather, is_few ? static_cast<void*>(&few_list) : &inline_list};

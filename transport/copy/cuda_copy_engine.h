@@ -12,8 +12,11 @@
 //   CPU            Progress                          its event has completed
 //
 // Exactly one non-blocking stream per lane carries its copies and its doorbells, in the order of
-// Issue. Both GPU doorbells mix freely; a lane whose doorbell's memory the device cannot write gets
-// the CPU's from its first piece on (Reset). Nothing synchronises the device, and no kernel stays.
+// Issue. Both GPU doorbells mix freely. Unless one is forced, the CPU rings for pieces beside
+// others: the stream would stand still for the write, 1.7 us a piece (docs/results/gpu-h200.md). It
+// rings once all doorbells of the device show, and the device rings again once none of the CPU's is
+// missing, so the two never meet. A lane whose doorbell's memory the device cannot write gets the
+// CPU's from its first piece on (Reset). Nothing synchronises the device, and no kernel stays.
 //
 // A command that is refused ends its piece as kFailed once what was issued of it is over, and the
 // stream takes nothing more until Reset: a later doorbell would announce the failed piece too. An
@@ -31,6 +34,7 @@
 
 #include "absl/status/statusor.h"
 #include "transport/copy/copy_cost.h"
+#include "transport/copy/copy_cost_book.h"
 #include "transport/copy/copy_engine.h"
 #include "transport/copy/gather_kernel.h"
 #include "transport/cuda/device.h"
@@ -45,8 +49,11 @@ struct CudaCopyOptions {
   uint32_t queue_depth = 0;  // jobs a stream takes, those not yet reaped included
   // Unset: the best there is. One that is not there gives way to the next, with a warning.
   std::optional<CudaDoorbell> doorbell = {};
-  std::optional<CopyWay> way = {};      // unset: per piece, by cost
-  std::optional<CopyCosts> costs = {};  // unset: measured by Create, in some milliseconds
+  std::optional<CopyWay> way = {};  // unset: per piece, by cost
+  // Of all streams. Unset: what the book has of the arena that a lane lies in, and copy by copy
+  // where it has nothing.
+  std::optional<CopyCosts> costs = {};
+  std::shared_ptr<CopyCostBook> book = {};
   int priority = 0;                 // of the streams; lower runs first; beyond the range: its end
   uint32_t gather_max_blocks = 32;  // what a gather takes from the host's kernels at most
 };
@@ -62,16 +69,19 @@ class CudaCopyEngine : public CopyEngine {
   ~CudaCopyEngine() override;
 
   CudaDoorbell doorbell() const { return doorbell_; }
-  const CopyCosts& costs() const { return costs_; }
+  // Which there are: no costs but `available`.
+  const CopyCosts& ways() const { return ways_; }
+  // From the next piece on, instead of options.way.
+  void Force(CopyWay way) { forced_way_ = way; }
   // Empty while all is well; else what the device said when it was lost.
   const std::string& device_error() const { return device_error_; }
 
   uint32_t stream_count() const override { return static_cast<uint32_t>(streams_.size()); }
-  // What a piece costs besides is some 5 us one after the other, while the fastest NICs send 256
-  // KiB. Its doorbell shows 8 us after the first call, of which the first half is ours: with two
+  // What a piece costs besides is some 4 us one after the other, while the fastest NICs send 200
+  // KiB. Its doorbell shows 8 us after the first call, of which the first half is ours: with three
   // under way neither side waits for the other (docs/actors.md, "Pieces").
   JobSizes job_sizes() const override {
-    return {.idle = 512 * 1024, .backlog = 1024 * 1024, .at_once = 2, .beside = 128 * 1024};
+    return {.idle = 512 * 1024, .backlog = 1024 * 1024, .at_once = 3, .whole = 128 * 1024};
   }
   void Reset(uint32_t stream) override;
   bool DeviceRings(uint32_t stream) const override {
@@ -106,20 +116,15 @@ class CudaCopyEngine : public CopyEngine {
     uint64_t ask_at = 0;                      // cycles: when to ask the stream for an error
     const uint64_t* doorbell = nullptr;       // whose address on the device is known
     cuda::DevicePointer device_doorbell = 0;  // 0: the CPU rings
+    std::optional<CopyCosts> costs;           // unset until the first piece of a mapping
     bool broken = false;
   };
 
   CudaCopyEngine(std::shared_ptr<const CudaDevice> device, const CudaCopyOptions& options);
   absl::Status SetUp(const CudaCopyOptions& options);
   absl::Status LoadKernels();
-  absl::Status Calibrate();
-  struct JobTime {  // nanoseconds
-    double issued = 0;
-    double seen = 0;
-  };
-  absl::StatusOr<JobTime> Time(CopyWay way, const CopyJob& job);
-
   // Start and Progress in a thread where the device is current.
+  CopyCosts CostsOf(const void* slot) const;
   void IssueAs(CopyWay way, const CopyJob& copy);
   void LookAtAll();
   CopyJob* PlaceOf(uint32_t stream) override;
@@ -128,8 +133,11 @@ class CudaCopyEngine : public CopyEngine {
   bool HasGather() const { return module_ != nullptr; }
   bool HasBatch() const;
   void FindDoorbell(Stream& stream, const uint64_t* doorbell);
-  cuda::Result IssueCopies(CopyWay way, const CopyJob& job, uint32_t entry, bool* rung);
-  cuda::Result IssueGather(const CopyJob& job, uint32_t entry, bool* rung);
+  bool IsForDevice(const Stream& stream, CopyWay way) const;
+  // `doorbell`: 0, or what a kernel may ring; it becomes 0 if one does.
+  cuda::Result IssueCopies(CopyWay way, const CopyJob& job, uint32_t entry,
+                           cuda::DevicePointer* doorbell);
+  cuda::Result IssueGather(const CopyJob& job, uint32_t entry, cuda::DevicePointer* doorbell);
   cuda::Result IssueDoorbell(Stream& stream, uint64_t sequence);
   cuda::Result Launch(cuda::Function kernel, uint32_t blocks, uint32_t threads, cuda::Stream stream,
                       void** parameters);
@@ -140,10 +148,13 @@ class CudaCopyEngine : public CopyEngine {
   const std::shared_ptr<const CudaDevice> device_;
   const CudaDriver& driver_;
   const uint32_t gather_max_blocks_;
-  const std::optional<CopyWay> forced_way_;
+  std::optional<CopyWay> forced_way_;
+  const std::optional<CopyCosts> given_costs_;
+  const std::shared_ptr<const CopyCostBook> book_;
+  const bool forced_doorbell_;
   const bool gather_rings_;  // unless another doorbell is forced: it costs nothing there
   CudaDoorbell doorbell_ = CudaDoorbell::kCpu;
-  CopyCosts costs_;
+  CopyCosts ways_;
   std::vector<Stream> streams_;
   uint64_t pending_bytes_ = 0;
   uint64_t ask_after_ = 0;  // cycles without progress before a stream is asked

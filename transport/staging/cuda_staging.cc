@@ -3,12 +3,46 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
 
 #include "runtime/log.h"
 #include "transport/cuda/memory.h"
+#include "transport/ring/control_block.h"
 #include "transport/staging/cuda_arena.h"
 
 namespace railhop {
+namespace {
+
+// An arena whose first lane that is reserved is copied into for the book.
+class MeasuredArena final : public ImportedArena {
+ public:
+  MeasuredArena(std::shared_ptr<ImportedArena> arena, std::shared_ptr<CopyCalibrator> calibrator,
+                std::shared_ptr<CopyCostBook> book)
+      : arena_(std::move(arena)), calibrator_(std::move(calibrator)), book_(std::move(book)) {}
+  ~MeasuredArena() override { book_->Erase(base()); }
+
+  std::byte* base() const override { return arena_->base(); }
+  uint64_t size() const override { return arena_->size(); }
+
+  absl::Status ReserveLane(uint32_t lane) override {
+    absl::Status status = arena_->ReserveLane(lane);
+    if (!status.ok() || measured_) return status;
+    measured_ = true;
+    const absl::StatusOr<CopyCosts> costs = calibrator_->Measure(base() + SlotOffset(lane, 0));
+    if (!costs.ok()) return costs.status();
+    book_->Set(base(), *costs);
+    Log(LogLevel::kInfo, "copies to a peer cost: " + ToString(*costs));
+    return status;
+  }
+
+ private:
+  const std::shared_ptr<ImportedArena> arena_;
+  const std::shared_ptr<CopyCalibrator> calibrator_;
+  const std::shared_ptr<CopyCostBook> book_;
+  bool measured_ = false;
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Arena>> CudaStaging::MakeArena() {
   return CudaArena::Create(device_);
@@ -17,7 +51,9 @@ absl::StatusOr<std::unique_ptr<Arena>> CudaStaging::MakeArena() {
 absl::StatusOr<std::shared_ptr<ImportedArena>> CudaStaging::OpenArena(const ArenaHandle& handle,
                                                                       const ProcessIdentity&,
                                                                       uint64_t epoch) {
-  return ImportedCudaArena::Open(device_, handle, epoch);
+  auto arena = ImportedCudaArena::Open(device_, handle, epoch);
+  if (!arena.ok() || calibrator_ == nullptr) return arena;
+  return std::make_shared<MeasuredArena>(*std::move(arena), calibrator_, book_);
 }
 
 std::shared_ptr<void> CudaStaging::ShareDoorbells(void* block, size_t bytes) {

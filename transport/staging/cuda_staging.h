@@ -1,9 +1,12 @@
-// Staging in the memory of one GPU, the rank's own: cuda_arena.h, and the GPU rings.
+// Staging in the memory of one GPU, the rank's own: cuda_arena.h, and the GPU rings. The first lane
+// of a peer that is reserved is measured: what copies into it cost, by each way.
 #pragma once
 
 #include <memory>
 #include <utility>
 
+#include "transport/copy/copy_calibration.h"
+#include "transport/copy/copy_cost_book.h"
 #include "transport/cuda/device.h"
 #include "transport/staging/staging.h"
 
@@ -11,7 +14,12 @@ namespace railhop {
 
 class CudaStaging final : public Staging {
  public:
-  explicit CudaStaging(std::shared_ptr<const CudaDevice> device) : device_(std::move(device)) {}
+  // Measures copies with `calibrator` and writes into `book`, whose costs are those of arenas that
+  // OpenArena gave and that live. No calibrator: nothing is measured.
+  explicit CudaStaging(std::shared_ptr<const CudaDevice> device,
+                       std::shared_ptr<CopyCalibrator> calibrator = nullptr,
+                       std::shared_ptr<CopyCostBook> book = nullptr)
+      : device_(std::move(device)), calibrator_(std::move(calibrator)), book_(std::move(book)) {}
 
   absl::StatusOr<std::unique_ptr<Arena>> MakeArena() override;
   absl::StatusOr<std::shared_ptr<ImportedArena>> OpenArena(const ArenaHandle& handle,
@@ -27,6 +35,8 @@ class CudaStaging final : public Staging {
 
  private:
   const std::shared_ptr<const CudaDevice> device_;
+  const std::shared_ptr<CopyCalibrator> calibrator_;
+  const std::shared_ptr<CopyCostBook> book_;
 };
 
 }  // namespace railhop

@@ -26,11 +26,8 @@ class CudaCopyEngineTest : public testing::Test {
     ASSERT_TRUE(driver.ok()) << driver.status();
     auto device = CudaDevice::Open(**driver, "0000:65:00.0");
     ASSERT_TRUE(device.ok()) << device.status();
-    CopyCosts costs;
-    for (CopyWayCost& cost : costs) cost.available = true;
     options.streams = 2;
     options.queue_depth = kDepth;
-    options.costs = costs;
     auto engine = CudaCopyEngine::Create(*device, options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
@@ -111,6 +108,120 @@ TEST_F(CudaCopyEngineTest, APieceTakesTheFewestCallsOfTheDriver) {
   EXPECT_EQ(calls_of(CopyWay::kGather, 8), (Calls{{"cuLaunchKernel", 1}, {kGatherFewKernel, 1}}));
   EXPECT_EQ(calls_of(CopyWay::kGather, 9),
             (Calls{{"cuLaunchKernel", 1}, {kGatherInlineKernel, 1}}));
+}
+
+// Nanoseconds: batches win from two spans on where `batch` is cheap.
+CopyCosts CostsWithBatch(double batch) {
+  return {CopyWayCost{true, 0, 1000}, CopyWayCost{true, batch, 0}, CopyWayCost{}};
+}
+
+TEST_F(CudaCopyEngineTest, TheWayIsChosenByTheCostsOfTheArenaThatALaneLiesIn) {
+  auto book = std::make_shared<CopyCostBook>();
+  auto* const arena = reinterpret_cast<std::byte*>(slot_);
+  Make({.book = book});
+  const auto batches = [this](uint64_t sequence) {
+    fake_.calls.clear();
+    Issue(sequence, {{source_, 1}, {source_ + 2, 1}});
+    fake_.Run(9);
+    EXPECT_EQ(Reap(), std::to_string(sequence) + " ok");
+    return fake_.calls["cuMemcpyBatchAsync"];
+  };
+  EXPECT_EQ(batches(1), 0);  // nothing is known
+  book->Set(arena, CostsWithBatch(100));
+  EXPECT_EQ(batches(2), 0);  // nor looked for again
+  engine_->Reset(0);
+  EXPECT_EQ(batches(3), 1);
+  book->Set(arena, CostsWithBatch(3000));
+  EXPECT_EQ(batches(4), 1);
+  engine_->Reset(0);
+  EXPECT_EQ(batches(5), 0);
+  engine_->Force(CopyWay::kBatch);
+  EXPECT_EQ(batches(6), 1);
+}
+
+TEST_F(CudaCopyEngineTest, GivenCostsComeBeforeMeasuredOnes) {
+  auto book = std::make_shared<CopyCostBook>();
+  book->Set(reinterpret_cast<std::byte*>(slot_), CostsWithBatch(3000));
+  Make({.costs = CostsWithBatch(100), .book = book});
+  Issue(1, {{source_, 1}, {source_ + 2, 1}});
+  EXPECT_EQ(fake_.calls["cuMemcpyBatchAsync"], 1);
+}
+
+// A driver before 12.8 has no batches.
+TEST_F(CudaCopyEngineTest, CostsOfAWayThatIsNotThereDoNotCount) {
+  fake_.missing["cuMemcpyBatchAsync"] = true;
+  Make({.costs = CostsWithBatch(100)});
+  Issue(1, {{source_, 1}, {source_ + 2, 1}});
+  EXPECT_EQ(fake_.calls["cuMemcpyAsync"], 2);
+}
+
+// The stream would stand still for the device's write.
+TEST_F(CudaCopyEngineTest, BesideOthersTheCpuRingsUntilAllHaveEnded) {
+  Make({.way = CopyWay::kAsync});
+  for (uint64_t sequence = 1; sequence <= 3; ++sequence) Issue(sequence, {{source_, 2}});
+  EXPECT_EQ(fake_.calls["cuStreamWriteValue64"], 1);
+  EXPECT_EQ(fake_.calls["cuEventRecord"], 2);
+  EXPECT_TRUE(engine_->DeviceRings(0));
+  fake_.Run(2);  // the first, and its doorbell
+  EXPECT_EQ(words_[0], 1u);
+  EXPECT_EQ(Reap(), "1 ok");
+  fake_.Run(2);
+  EXPECT_EQ(words_[0], 1u);
+  EXPECT_EQ(Reap(), "2 ok");
+  EXPECT_EQ(words_[0], 2u);
+  Issue(4, {{source_, 2}});  // the third is still there
+  fake_.Run(9);
+  EXPECT_EQ(Reap(), "3 ok, 4 ok");
+  EXPECT_EQ(words_[0], 4u);
+  Issue(5, {{source_, 2}});
+  EXPECT_EQ(fake_.calls["cuStreamWriteValue64"], 2);
+  fake_.Run(9);
+  EXPECT_EQ(Reap(), "5 ok");
+}
+
+// The CPU rings only over what the device has rung: a doorbell never goes back.
+TEST_F(CudaCopyEngineTest, TheCpuWaitsForTheDevicesDoorbell) {
+  Make({.way = CopyWay::kAsync});
+  Issue(1, {{source_, 2}});
+  Issue(2, {{source_, 2}});
+  fake_.Run(9);
+  words_[0] = 0;  // as if the device's write had not been seen yet
+  EXPECT_EQ(Reap(), "");
+  EXPECT_EQ(words_[0], 0u);
+  words_[0] = 1;
+  EXPECT_EQ(Reap(), "1 ok, 2 ok");
+  EXPECT_EQ(words_[0], 2u);
+}
+
+TEST_F(CudaCopyEngineTest, AGatherRingsBesideOthersButNotBesideWhatTheCpuHasToRing) {
+  if (GatherImage() == nullptr) GTEST_SKIP() << "built without nvcc";
+  Make({.way = CopyWay::kGather});
+  for (uint64_t sequence = 1; sequence <= 2; ++sequence) Issue(sequence, {{source_, 2}});
+  EXPECT_EQ(fake_.calls["cuEventRecord"], 0);
+  engine_->Force(CopyWay::kAsync);
+  Issue(3, {{source_, 2}});
+  EXPECT_EQ(fake_.calls["cuEventRecord"], 1);
+  engine_->Force(CopyWay::kGather);
+  Issue(4, {{source_ + 4, 2}});
+  EXPECT_EQ(fake_.calls["cuEventRecord"], 2);
+  EXPECT_EQ(fake_.calls["cuStreamWriteValue64"], 0);
+  fake_.Run(5);  // two kernels that ring, a copy, its event, a kernel that does not
+  EXPECT_EQ(words_[0], 2u);
+  EXPECT_EQ(Reap(), "1 ok, 2 ok, 3 ok");
+  EXPECT_EQ(words_[0], 3u);
+  fake_.Run(9);
+  EXPECT_EQ(Reap(), "4 ok");
+  EXPECT_EQ(words_[0], 4u);
+  EXPECT_STREQ(slot_, "ef");
+}
+
+TEST_F(CudaCopyEngineTest, AForcedDoorbellIsTheOnlyOne) {
+  Make({.doorbell = CudaDoorbell::kStreamWrite, .way = CopyWay::kAsync});
+  for (uint64_t sequence = 1; sequence <= 3; ++sequence) Issue(sequence, {{source_, 2}});
+  EXPECT_EQ(fake_.calls["cuStreamWriteValue64"], 3);
+  EXPECT_EQ(fake_.calls["cuEventRecord"], 0);
+  fake_.Run(9);
+  EXPECT_EQ(Reap(), "1 ok, 2 ok, 3 ok");
 }
 
 TEST_F(CudaCopyEngineTest, TheCpuRingsOverTheFinishedPrefix) {

@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 #include "tests/support/fake_cuda/fake_cuda.h"
+#include "tests/transport/staging/child_process.h"
+#include "transport/ring/control_block.h"
+#include "transport/staging/cuda_arena.h"
 
 namespace railhop {
 namespace {
@@ -62,6 +66,40 @@ TEST_F(CudaStagingTest, G5MemoryOfSeveralMappingsIsStagedAndInPartRefusedWithThe
   const absl::Status status = staging_->CanStage(memory, 8193, "cuda:0").status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("only the first 8192 are mapped"));
+}
+
+// By the first lane that is reserved, in its own first slot.
+TEST_F(CudaStagingTest, APeersArenaIsMeasuredOnceAndForgottenWithItsMapping) {
+  ChildProcess owner([](Channel& channel) {
+    const auto device = *CudaDevice::Open(**CudaDriver::Load(RAILHOP_FAKE_CUDA), "0000:17:00.0");
+    const auto arena = CudaArena::Create(device);
+    if (!arena.ok()) return 1;
+    channel.Send((*arena)->handle());
+    channel.WaitForEnd();
+    return 0;
+  });
+  ArenaHandle handle{};
+  ASSERT_TRUE(owner.channel().Receive(&handle));
+  auto book = std::make_shared<CopyCostBook>();
+  CudaStaging staging(device_, *CopyCalibrator::Create(device_, {}), book);
+  auto arena = staging.OpenArena(handle, {}, 1);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  std::byte* const base = (*arena)->base();
+  EXPECT_TRUE(absl::IsOutOfRange((*arena)->ReserveLane(7)));
+  EXPECT_FALSE(book->Find(base).has_value());
+
+  std::fill_n(base + SlotOffset(2, 17), kSlotBytes + CopyCalibrator::kBytes + 1, std::byte{0xee});
+  ASSERT_TRUE((*arena)->ReserveLane(3).ok());
+  EXPECT_TRUE(book->Find(base + SlotOffset(3, 0)).has_value());
+  EXPECT_EQ(base[SlotOffset(3, 0) - 1], std::byte{0xee});
+  EXPECT_NE(base[SlotOffset(3, 0)], std::byte{0xee});
+  EXPECT_EQ(base[SlotOffset(3, 0) + CopyCalibrator::kBytes], std::byte{0xee});
+
+  fake_.calls.clear();
+  ASSERT_TRUE((*arena)->ReserveLane(4).ok());
+  EXPECT_EQ(fake_.calls["cuMemcpyAsync"], 0);
+  arena->reset();
+  EXPECT_FALSE(book->Find(base).has_value());
 }
 
 TEST_F(CudaStagingTest, DoorbellsAreSharedWhileTheResultLives) {

@@ -1,0 +1,106 @@
+#include "transport/copy/copy_calibration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/fake_cuda/fake_cuda.h"
+#include "transport/copy/copy_cost_book.h"
+#include "transport/ring/control_block.h"
+
+namespace railhop {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// On the stand-in for the driver: what is measured is no time of a GPU, but what is copied is seen.
+class CopyCalibratorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.Reset();
+    OpenDevice();
+    slot_.resize(CopyCalibrator::kBytes + 1, std::byte{0xee});
+  }
+
+  void OpenDevice() {
+    device_ = *CudaDevice::Open(**CudaDriver::Load(RAILHOP_FAKE_CUDA), "0000:65:00.0");
+  }
+  std::unique_ptr<CopyCalibrator> Make(const CudaCopyOptions& options = {}) {
+    auto calibrator = CopyCalibrator::Create(device_, options);
+    EXPECT_TRUE(calibrator.ok()) << calibrator.status();
+    return *std::move(calibrator);
+  }
+
+  FakeCuda& fake_ = FakeCuda::Get();
+  std::shared_ptr<const CudaDevice> device_;
+  std::vector<std::byte> slot_;
+};
+
+TEST_F(CopyCalibratorTest, TimesEachWayThereIsAndNothingElse) {
+  const auto calibrator = Make();
+  fake_.calls.clear();
+  const auto costs = calibrator->Measure(slot_.data());
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  EXPECT_TRUE((*costs)[0].available && (*costs)[1].available);
+  EXPECT_GT((*costs)[0].fixed, 0);
+  EXPECT_GT(fake_.calls["cuMemcpyAsync"], 0);
+  EXPECT_GT(fake_.calls["cuMemcpyBatchAsync"], 0);
+  EXPECT_EQ((*costs)[2].available, fake_.calls[kGatherListedKernel] != 0);
+  EXPECT_EQ(slot_.back(), std::byte{0xee});
+  // Nothing that would stop other streams of the device.
+  for (const char* call : {"cuMemAlloc", "cuMemFree", "cuMemFreeHost", "cuStreamSynchronize"}) {
+    EXPECT_EQ(fake_.calls[call], 0) << call;
+  }
+}
+
+TEST_F(CopyCalibratorTest, AWayThatIsNotThereHasNoCosts) {
+  fake_.missing["cuMemcpyBatchAsync"] = true;
+  OpenDevice();
+  const auto costs = Make()->Measure(slot_.data());
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  EXPECT_FALSE((*costs)[1].available);
+  EXPECT_THAT(ToString(*costs), testing::Not(HasSubstr("batch")));
+}
+
+TEST_F(CopyCalibratorTest, AGpuThatCannotCopyThereIsAnErrorThatNamesIt) {
+  const auto calibrator = Make();
+  fake_.fail["cuMemcpyAsync"] = cuda::kInvalidValue;
+  const absl::Status status = calibrator->Measure(slot_.data()).status();
+  EXPECT_THAT(std::string(status.message()), StartsWith("GPU 0000:65:00.0 cannot copy there"));
+}
+
+TEST_F(CopyCalibratorTest, GivesAllItsMemoryBack) {
+  Make();
+  EXPECT_EQ(fake_.Allocated(), 0u);
+}
+
+TEST_F(CopyCalibratorTest, WithoutMemoryThereIsNone) {
+  fake_.largest_allocation = CopyCalibrator::kBytes - 1;
+  const absl::Status status = CopyCalibrator::Create(device_, {}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no memory to measure copies with"));
+  EXPECT_EQ(fake_.Allocated(), 0u);
+}
+
+TEST(CopyCostBookTest, FindsTheArenaThatAnAddressLiesIn) {
+  CopyCostBook book;
+  auto* const first = reinterpret_cast<std::byte*>(uint64_t{1} << 40);  // NOLINT
+  std::byte* const second = first + 2 * kArenaBytes;
+  EXPECT_FALSE(book.Find(first).has_value());
+  book.Set(first, {CopyWayCost{true, 1}});
+  book.Set(second, {CopyWayCost{true, 2}});
+  const auto fixed = [&](const std::byte* address) {
+    const auto costs = book.Find(address);
+    return costs.has_value() ? (*costs)[0].fixed : 0;
+  };
+  EXPECT_EQ(fixed(first - 1), 0);
+  EXPECT_EQ(fixed(first), 1);
+  EXPECT_EQ(fixed(first + kArenaBytes - 1), 1);
+  EXPECT_EQ(fixed(first + kArenaBytes), 0);
+  EXPECT_EQ(fixed(second + SlotOffset(6, 17)), 2);
+  book.Erase(first);
+  EXPECT_EQ(fixed(first), 0);
+  EXPECT_EQ(fixed(second), 2);
+}
+
+}  // namespace
+}  // namespace railhop
