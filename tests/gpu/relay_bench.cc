@@ -309,7 +309,7 @@ void Measure(const Setting& setting, const std::vector<uint64_t>& chunks,
   }
 }
 
-// How the actors of a sender are spread: what the figures depend on.
+// How the actors of a sender are spread, and over how many GPUs: what the figures depend on.
 void PrintLayout(const GpuBuffer& source) {
   const RelaySite site({.target_bytes = kMib, .move = false});
   std::string actors;
@@ -317,7 +317,9 @@ void PrintLayout(const GpuBuffer& source) {
     actors += fmt::format("{}\"{}\":[\"{}\",{}]", actors.empty() ? "" : ",", actor.actor,
                           actor.reactor, actor.core);
   }
-  std::printf("{\"name\":\"gpu.layout\",\"reactor_and_core\":{%s}}\n", actors.c_str());
+  const int gpus = TestDevice(0)->pci() == TestDevice(1)->pci() ? 1 : 2;
+  std::printf("{\"name\":\"gpu.layout\",\"gpus\":%d,\"reactor_and_core\":{%s}}\n", gpus,
+              actors.c_str());
   std::fflush(stdout);
 }
 

@@ -62,6 +62,11 @@ class CudaCopyEngine : public CopyEngine {
  public:
   // Spans of a job at most.
   static constexpr uint32_t kMaxSpans = 4096;
+  // What a piece costs besides is some 4 us one after the other, while the fastest NICs send 200
+  // KiB. Its doorbell shows 8 us after the first call, of which the first half is ours: with three
+  // under way neither side waits for the other (docs/actors.md, "Pieces").
+  static constexpr JobSizes kJobSizes = {
+      .idle = 512 * 1024, .backlog = 1024 * 1024, .at_once = 3, .whole = 128 * 1024};
 
   static absl::StatusOr<std::unique_ptr<CudaCopyEngine>> Create(
       std::shared_ptr<const CudaDevice> device, const CudaCopyOptions& options);
@@ -77,12 +82,7 @@ class CudaCopyEngine : public CopyEngine {
   const std::string& device_error() const { return device_error_; }
 
   uint32_t stream_count() const override { return static_cast<uint32_t>(streams_.size()); }
-  // What a piece costs besides is some 4 us one after the other, while the fastest NICs send 200
-  // KiB. Its doorbell shows 8 us after the first call, of which the first half is ours: with three
-  // under way neither side waits for the other (docs/actors.md, "Pieces").
-  JobSizes job_sizes() const override {
-    return {.idle = 512 * 1024, .backlog = 1024 * 1024, .at_once = 3, .whole = 128 * 1024};
-  }
+  JobSizes job_sizes() const override { return kJobSizes; }
   void Reset(uint32_t stream) override;
   bool DeviceRings(uint32_t stream) const override {
     return streams_[stream].device_doorbell != 0 && !streams_[stream].broken;
