@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +14,7 @@
 #include "actors/bootstrap_graph.h"
 #include "actors/bootstrap_layout.h"
 #include "actors/bootstrap_rank.h"
+#include "actors/bootstrap_settings.h"
 #include "actors/moving_rate.h"
 #include "actors/rank_memory.h"
 #include "actors/rank_stats.h"
@@ -260,6 +262,9 @@ std::unique_ptr<Rank> MakeRank(RankConfig config, const ResolvedLayout& layout, 
                                ReadTarget read, std::vector<std::unique_ptr<Nic>> nics,
                                std::string* error) {
   for (const std::string& warning : config.warnings) Log(LogLevel::kWarning, warning);
+  for (const std::string& warning : UnknownPxnVariables(environ)) {
+    LogOnce(LogLevel::kWarning, warning, warning);
+  }
   for (const std::string& warning : config.environment_warnings) {
     LogOnce(LogLevel::kWarning, "environment/" + warning, warning);
   }

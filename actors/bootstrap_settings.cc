@@ -303,6 +303,25 @@ void PxnSettingsReader::Set(const PxnSetting& setting, const std::string& source
                   AllowedRange(setting), detail.empty() ? "" : ". " + detail);
 }
 
+std::vector<std::string> UnknownPxnVariables(const char* const* environment) {
+  constexpr std::string_view kPrefix = "MC_PXN_";
+  std::vector<std::string> warnings;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const std::string_view name = entry.substr(0, entry.find('='));
+    if (!name.starts_with(kPrefix)) continue;
+    const bool known = std::any_of(std::begin(kSettings), std::end(kSettings), [&](const auto& s) {
+      return s.environment != nullptr && name == s.environment;
+    });
+    if (known) continue;
+    warnings.push_back(fmt::format(
+        "{} is set and changes nothing: no setting has that name (`railhop env` lists them)",
+        name.substr(0, kMaxNameBytes)));
+  }
+  std::sort(warnings.begin(), warnings.end());
+  return warnings;
+}
+
 void PxnSettingsReader::SetFromEnvironment(const GetEnvironment& environment) {
   for (const PxnSetting& setting : kSettings) {
     if (setting.environment == nullptr) continue;

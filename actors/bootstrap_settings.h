@@ -32,6 +32,9 @@ struct PxnSetting {
 };
 
 std::span<const PxnSetting> PxnSettings();
+// A warning for each variable that is spelt like the table's and is not in it, as MC_PXN_GROUPID.
+// Of `environment`, which ends with a nullptr as environ does.
+std::vector<std::string> UnknownPxnVariables(const char* const* environment);
 // "1..64", "true or false", ...
 std::string AllowedRange(const PxnSetting& setting);
 // "boolean", "number", "group id", "rail map".

@@ -1,6 +1,7 @@
 #include "tools/environment.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/bootstrap_settings.h"
@@ -57,6 +59,7 @@ std::vector<Variable> PxnVariables(std::vector<std::string>* warnings) {
   for (const std::string& error : reader.Errors()) {
     warnings->push_back(error + "; PXN is off until that is corrected");
   }
+  for (std::string& warning : UnknownPxnVariables(environ)) warnings->push_back(std::move(warning));
   std::vector<Variable> variables;
   for (const PxnSetting& setting : PxnSettings()) {
     if (setting.environment == nullptr) continue;

@@ -328,6 +328,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"sample_never", "tracing { sample_every: 0 }", "sample_every = 0"}),
     [](const auto& suite) { return std::string(suite.param.what); });
 
+TEST(BootstrapConfigTest, AVariableThatIsMisspeltIsNamed) {
+  const char* const environment[] = {"MC_PXN_GROUPID=g", "MC_PXN_GROUP_ID=g", "MC_PXN_ENABLE=1",
+                                     "MC_PXN_=",         "MC_GID_INDEX=3",    "XMC_PXN_ENABLED=1",
+                                     "MC_PXN_A",         nullptr};
+  EXPECT_THAT(UnknownPxnVariables(environment),
+              ElementsAre(StartsWith("MC_PXN_ is set and changes nothing"),
+                          StartsWith("MC_PXN_A is set"), StartsWith("MC_PXN_GROUPID is set")));
+}
+
 TEST(BootstrapConfigTest, ARankNeedsAName) {
   EXPECT_THAT(LoadBad(""), AllOf(StartsWith("rank.textproto: "), HasSubstr("has no name")));
   EXPECT_THAT(LoadBad("\nname: '" + std::string(257, 'n') + "'"),

@@ -46,6 +46,7 @@ class EnvTest(unittest.TestCase):
         self.assertEqual(table["MC_PXN_INFLIGHT_DEPTH"]["default"], 4)
         self.assertEqual(table["MC_PXN_GROUP_ID"]["value"], "node")
         self.assertEqual(json.loads(table["MC_PXN_RAIL_MAP"]["value"]), {"mlx5_0": "rail0"})
+        self.assertIn("MC_PXN_GROUPID is set and changes nothing", run(MC_PXN_GROUPID="node")[1])
         errors = run(MC_PXN_INFLIGHT_DEPTH="0")[1]
         for word in ("MC_PXN_INFLIGHT_DEPTH", '"0"', "1..64", "PXN is off"):
             self.assertIn(word, errors)
