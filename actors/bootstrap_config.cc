@@ -222,15 +222,17 @@ void ConfigReader::ReadCopyCosts(const proto::Copy& copy) {
           "costs are those of a way: ASYNC, BATCH or GATHER");
     if (cost.way() == proto::CopyWay::AUTO) return;
     const auto way = static_cast<CopyWay>(cost.way() - proto::CopyWay::ASYNC);
-    CopyWayCost& taken = costs[static_cast<size_t>(way)];
+    CopyWayCost& taken = costs.of(way);
     Check(!taken.available, Where("copy"),
           fmt::format("the costs of {} are given twice", proto::CopyWay::Kind_Name(cost.way())));
     taken = {.available = true,
              .fixed = static_cast<double>(cost.fixed_ns()),
              .per_span = static_cast<double>(cost.span_ns()),
+             .behind = static_cast<double>(cost.behind_ns()),
+             .behind_per_span = static_cast<double>(cost.behind_span_ns()),
              .per_byte = static_cast<double>(cost.mib_ns()) / (1 << 20)};
   }
-  Check(costs[static_cast<size_t>(CopyWay::kAsync)].available, Where("copy"),
+  Check(costs.of(CopyWay::kAsync).available, Where("copy"),
         "the costs of ASYNC are missing: it is what is left where the others are not there");
   config_.copy.costs = costs;
 }

@@ -101,7 +101,8 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
     registry_root: "/tmp/r"
     staging: CUDA gpu: "0000:17:00.0"
     copy { doorbell: CPU way: GATHER stream_priority: -2 gather_max_blocks: 24
-           costs { way: ASYNC fixed_ns: 5500 span_ns: 2400 mib_ns: 2097152 }
+           costs { way: ASYNC fixed_ns: 5500 span_ns: 2400 behind_ns: 1500 behind_span_ns: 2300
+                   mib_ns: 2097152 }
            costs { way: GATHER fixed_ns: 10700 } }
     pxn { enable: true group_id: "g" rail_map: '{"nic1": "west"}' inflight_depth: 8
           credit_timeout_ms: 11 heartbeat_timeout_ms: 24 preattach: true min_relay_bytes: 13
@@ -136,10 +137,13 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
   EXPECT_EQ(config.copy.gather_max_blocks, 24U);
   ASSERT_TRUE(config.copy.costs.has_value());
   const CopyCosts& costs = *config.copy.costs;
-  EXPECT_EQ(costs[0].Of(CopyWay::kAsync, 1, 0), 7900);
-  EXPECT_EQ(costs[0].Of(CopyWay::kAsync, 1, 100'000), 205'500);
-  EXPECT_FALSE(costs[1].available);
-  EXPECT_EQ(costs[2].Of(CopyWay::kGather, 1, 1), 10700);
+  const CopyWayCost& async = costs.of(CopyWay::kAsync);
+  EXPECT_EQ(async.Of(CopyWay::kAsync, false, 1, 0), 7900);
+  EXPECT_EQ(async.Of(CopyWay::kAsync, true, 1, 0), 3800);
+  EXPECT_EQ(async.Of(CopyWay::kAsync, false, 1, 100'000), 205'500);
+  EXPECT_FALSE(costs.of(CopyWay::kBatch).available);
+  EXPECT_EQ(costs.of(CopyWay::kGather).fixed, 10700);
+  EXPECT_FALSE(costs.cpu_rings_behind);
   const PxnConfig& pxn = config.pxn;
   EXPECT_TRUE(pxn.enable);
   EXPECT_EQ(pxn.off_reason, "");
@@ -329,9 +333,9 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& suite) { return std::string(suite.param.what); });
 
 TEST(BootstrapConfigTest, AVariableThatIsMisspeltIsNamed) {
-  const char* const environment[] = {"MC_PXN_GROUPID=g", "MC_PXN_GROUP_ID=g", "MC_PXN_ENABLE=1",
-                                     "MC_PXN_=",         "MC_GID_INDEX=3",    "XMC_PXN_ENABLED=1",
-                                     "MC_PXN_A",         nullptr};
+  const char* const environment[] = {
+      "MC_PXN_GROUPID=g", "MC_PXN_GROUP_ID=g", "MC_PXN_ENABLE=1", "MC_PXN_=",
+      "MC_GID_INDEX=3",   "XMC_PXN_ENABLED=1", "MC_PXN_A",        nullptr};
   EXPECT_THAT(UnknownPxnVariables(environment),
               ElementsAre(StartsWith("MC_PXN_ is set and changes nothing"),
                           StartsWith("MC_PXN_A is set"), StartsWith("MC_PXN_GROUPID is set")));

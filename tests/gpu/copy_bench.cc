@@ -125,13 +125,15 @@ void Measure(Subject& subject, const char* way, std::byte* source, std::byte* ar
 // What a rank measures when it opens a lane.
 void PrintCalibration(const CopyCosts& costs) {
   for (size_t way = 0; way < kCopyWays; ++way) {
-    const CopyWayCost& cost = costs[way];
-    std::printf("%s\n",
-                fmt::format("{{\"name\":\"gpu.calibration\",\"way\":\"{}\",\"value\":{:.0f},"
-                            "\"per_span\":{:.0f},\"per_mib\":{:.0f},\"unit\":\"ns\"}}",
-                            CopyWayName(static_cast<CopyWay>(way)), cost.fixed, cost.per_span,
-                            cost.per_byte * (1 << 20))
-                    .c_str());
+    const CopyWayCost& cost = costs.ways[way];
+    std::printf(
+        "%s\n",
+        fmt::format("{{\"name\":\"gpu.calibration\",\"way\":\"{}\",\"value\":{:.0f},"
+                    "\"per_span\":{:.0f},\"behind\":{:.0f},\"behind_per_span\":{:.0f},"
+                    "\"per_mib\":{:.0f},\"cpu_rings_behind\":{},\"unit\":\"ns\"}}",
+                    CopyWayName(static_cast<CopyWay>(way)), cost.fixed, cost.per_span, cost.behind,
+                    cost.behind_per_span, cost.per_byte * (1 << 20), costs.cpu_rings_behind)
+            .c_str());
   }
 }
 

@@ -3,7 +3,8 @@
 //
 // Why there and not at start within the rank's own GPU: what tells the ways apart is different. A
 // span of a batch takes 3.4 to 5.4 us within an H200 and 0.6 to 1.2 us towards another one, a
-// kernel pays some 2 us more towards another one (docs/results/gpu-h200.md).
+// kernel pays some 2 us more towards another one (docs/results/gpu-h200.md). So is who should ring
+// for pieces behind others: where a stream stands still behind the device's write, the processor.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "transport/copy/copy_cost.h"
@@ -37,17 +40,29 @@ class CopyCalibrator {
   absl::StatusOr<CopyCosts> Measure(std::byte* destination);
 
  private:
+  // Pieces after each other, so many under way.
+  struct Row {
+    size_t pieces, at_once;
+  };
+
   explicit CopyCalibrator(std::shared_ptr<const CudaDevice> device) : device_(std::move(device)) {}
-  // Nanoseconds until the doorbell showed, the median of a few.
-  absl::StatusOr<double> Time(std::span<const CopySpan> spans, std::byte* destination);
+  absl::Status MeasureAlone(CopyWay way, std::byte* destination, CopyWayCost* cost);
+  absl::Status MeasureBehind(CudaCopyEngine& engine, std::byte* destination, CopyCosts* costs);
+  // Nanoseconds for each piece of the row until its doorbell showed, the median of a few rows.
+  absl::StatusOr<double> Time(CudaCopyEngine& engine, std::span<const CopySpan> spans,
+                              std::byte* destination, Row row);
 
   const std::shared_ptr<const CudaDevice> device_;
   std::unique_ptr<CudaCopyEngine> engine_;
-  cuda::DevicePointer source_ = 0;  // kBytes
-  void* word_ = nullptr;            // the doorbell: pinned, not a lane's
+  std::unique_ptr<CudaCopyEngine> by_cpu_;  // nullptr: who rings is not to be chosen
+  cuda::DevicePointer source_ = 0;          // kBytes
+  std::vector<CopySpan> small_;             // of it, far apart
+  void* word_ = nullptr;                    // the doorbell: pinned, not a lane's
+  uint64_t sequence_ = 0;
 };
 
-// "async 4.9 us + 2.40 a span + 2.8 a MiB, batch ..."; those that are there.
+// "async 4.9 us + 2.40 a span, behind others 3.1 + 2.40, batch ...; the device rings"; those that
+// are there.
 std::string ToString(const CopyCosts& costs);
 
 }  // namespace railhop

@@ -31,8 +31,7 @@ cuda::DevicePointer Address(const void* pointer) {
 }
 
 // One copy after the other is what there is everywhere.
-constexpr CopyCosts kNothingMeasured = {CopyWayCost{.available = true}, CopyWayCost{},
-                                        CopyWayCost{}};
+constexpr CopyCosts kNothingMeasured = {.ways = {CopyWayCost{.available = true}}};
 
 // Errors that say no more than that one call was wrong; after the others the context is lost.
 bool OnlyOfTheCall(cuda::Result result) {
@@ -73,7 +72,6 @@ CudaCopyEngine::CudaCopyEngine(std::shared_ptr<const CudaDevice> device,
       forced_way_(options.way),
       given_costs_(options.costs),
       book_(options.book),
-      forced_doorbell_(options.doorbell.has_value()),
       gather_rings_(options.doorbell.value_or(CudaDoorbell::kKernel) == CudaDoorbell::kKernel),
       streams_(options.streams),
       ask_after_(ToCycles(kAskAfter)),
@@ -89,8 +87,16 @@ absl::StatusOr<std::unique_ptr<CudaCopyEngine>> CudaCopyEngine::Create(
   return engine;
 }
 
-bool CudaCopyEngine::HasBatch() const {
-  return driver_.memcpy_batch_async_13 != nullptr || driver_.memcpy_batch_async_12 != nullptr;
+bool CudaCopyEngine::Has(CopyWay way) const {
+  switch (way) {
+    case CopyWay::kBatch:
+      return driver_.memcpy_batch_async_13 != nullptr || driver_.memcpy_batch_async_12 != nullptr;
+    case CopyWay::kGather:
+      return module_ != nullptr;
+    case CopyWay::kAsync:
+      break;
+  }
+  return true;
 }
 
 absl::Status CudaCopyEngine::SetUp(const CudaCopyOptions& options) {
@@ -118,10 +124,7 @@ absl::Status CudaCopyEngine::SetUp(const CudaCopyOptions& options) {
     Log(LogLevel::kWarning,
         fmt::format("many small spans are copied one by one: {}", std::string(status.message())));
   }
-  ways_[static_cast<size_t>(CopyWay::kAsync)].available = true;
-  ways_[static_cast<size_t>(CopyWay::kBatch)].available = HasBatch();
-  ways_[static_cast<size_t>(CopyWay::kGather)].available = HasGather();
-  if (forced_way_.has_value() && !ways_[static_cast<size_t>(*forced_way_)].available) {
+  if (forced_way_.has_value() && !Has(*forced_way_)) {
     Log(LogLevel::kWarning, fmt::format("copy way {} is not there on GPU {}: async is used",
                                         CopyWayName(*forced_way_), device_->pci()));
   }
@@ -241,8 +244,10 @@ void CudaCopyEngine::Start(CopyJob& copy) {
   for (const CopySpan& span : copy.spans) bytes += span.length;
   Stream& stream = streams_[copy.stream];
   if (!stream.costs.has_value()) stream.costs = CostsOf(copy.destination);
-  CopyWay way = forced_way_.value_or(CheapestWay(*stream.costs, copy.spans.size(), bytes));
-  if (!ways_[static_cast<size_t>(way)].available) way = CopyWay::kAsync;
+  const bool is_behind = stream.issued != stream.ended;
+  CopyWay way =
+      forced_way_.value_or(CheapestWay(*stream.costs, is_behind, copy.spans.size(), bytes));
+  if (!Has(way)) way = CopyWay::kAsync;
   IssueAs(way, copy);
 }
 
@@ -254,7 +259,7 @@ CopyCosts CudaCopyEngine::CostsOf(const void* slot) const {
   }
   if (!costs.has_value()) return kNothingMeasured;
   for (size_t i = 0; i < kCopyWays; ++i) {
-    (*costs)[i].available = (*costs)[i].available && ways_[i].available;
+    costs->ways[i].available = costs->ways[i].available && Has(static_cast<CopyWay>(i));
   }
   return *costs;
 }
@@ -294,7 +299,7 @@ void CudaCopyEngine::IssueAs(CopyWay way, const CopyJob& copy) {
 // more, but must not overtake what the CPU has to ring.
 bool CudaCopyEngine::IsForDevice(const Stream& stream, CopyWay way) const {
   if (stream.device_doorbell == 0) return false;
-  if (forced_doorbell_ || stream.issued == stream.ended) return true;
+  if (!stream.costs->cpu_rings_behind || stream.issued == stream.ended) return true;
   const Job& before = stream.jobs[(stream.issued - 1) % stream.jobs.size()];
   return !before.by_event && way == CopyWay::kGather && gather_rings_;
 }

@@ -12,11 +12,12 @@
 //   CPU            Progress                          its event has completed
 //
 // Exactly one non-blocking stream per lane carries its copies and its doorbells, in the order of
-// Issue. Both GPU doorbells mix freely. Unless one is forced, the CPU rings for pieces beside
-// others: the stream would stand still for the write, 1.7 us a piece (docs/results/gpu-h200.md). It
-// rings once all doorbells of the device show, and the device rings again once none of the CPU's is
-// missing, so the two never meet. A lane whose doorbell's memory the device cannot write gets the
-// CPU's from its first piece on (Reset). Nothing synchronises the device, and no kernel stays.
+// Issue. Both GPU doorbells mix freely. Behind a stream write the stream stands still, 1.7 us a
+// piece (docs/results/gpu-h200.md); where the costs say so, the CPU therefore rings for pieces
+// behind others. It rings once all doorbells of the device show, and the device rings again once
+// none of the CPU's is missing, so the two never meet. A lane whose doorbell's memory the device
+// cannot write gets the CPU's from its first piece on (Reset). Nothing synchronises the device, and
+// no kernel stays.
 //
 // A command that is refused ends its piece as kFailed once what was issued of it is over, and the
 // stream takes nothing more until Reset: a later doorbell would announce the failed piece too. An
@@ -74,8 +75,7 @@ class CudaCopyEngine : public CopyEngine {
   ~CudaCopyEngine() override;
 
   CudaDoorbell doorbell() const { return doorbell_; }
-  // Which there are: no costs but `available`.
-  const CopyCosts& ways() const { return ways_; }
+  bool Has(CopyWay way) const;
   // From the next piece on, instead of options.way.
   void Force(CopyWay way) { forced_way_ = way; }
   // Empty while all is well; else what the device said when it was lost.
@@ -130,8 +130,6 @@ class CudaCopyEngine : public CopyEngine {
   CopyJob* PlaceOf(uint32_t stream) override;
   void Start(CopyJob& job) override;
 
-  bool HasGather() const { return module_ != nullptr; }
-  bool HasBatch() const;
   void FindDoorbell(Stream& stream, const uint64_t* doorbell);
   bool IsForDevice(const Stream& stream, CopyWay way) const;
   // `doorbell`: 0, or what a kernel may ring; it becomes 0 if one does.
@@ -151,10 +149,8 @@ class CudaCopyEngine : public CopyEngine {
   std::optional<CopyWay> forced_way_;
   const std::optional<CopyCosts> given_costs_;
   const std::shared_ptr<const CopyCostBook> book_;
-  const bool forced_doorbell_;
   const bool gather_rings_;  // unless another doorbell is forced: it costs nothing there
   CudaDoorbell doorbell_ = CudaDoorbell::kCpu;
-  CopyCosts ways_;
   std::vector<Stream> streams_;
   uint64_t pending_bytes_ = 0;
   uint64_t ask_after_ = 0;  // cycles without progress before a stream is asked

@@ -41,11 +41,11 @@ TEST_F(CopyCalibratorTest, TimesEachWayThereIsAndNothingElse) {
   fake_.calls.clear();
   const auto costs = calibrator->Measure(slot_.data());
   ASSERT_TRUE(costs.ok()) << costs.status();
-  EXPECT_TRUE((*costs)[0].available && (*costs)[1].available);
-  EXPECT_GT((*costs)[0].fixed, 0);
+  EXPECT_TRUE(costs->ways[0].available && costs->ways[1].available);
+  EXPECT_GT(costs->ways[0].fixed, 0);
   EXPECT_GT(fake_.calls["cuMemcpyAsync"], 0);
   EXPECT_GT(fake_.calls["cuMemcpyBatchAsync"], 0);
-  EXPECT_EQ((*costs)[2].available, fake_.calls[kGatherListedKernel] != 0);
+  EXPECT_EQ(costs->ways[2].available, fake_.calls[kGatherListedKernel] != 0);
   EXPECT_EQ(slot_.back(), std::byte{0xee});
   // Nothing that would stop other streams of the device.
   for (const char* call : {"cuMemAlloc", "cuMemFree", "cuMemFreeHost", "cuStreamSynchronize"}) {
@@ -53,12 +53,42 @@ TEST_F(CopyCalibratorTest, TimesEachWayThereIsAndNothingElse) {
   }
 }
 
+TEST_F(CopyCalibratorTest, WhoRingsBehindOthersIsMeasuredUnlessItIsGiven) {
+  const auto calls_with = [this](const CudaCopyOptions& options) {
+    const auto calibrator = Make(options);
+    fake_.calls.clear();
+    const auto costs = calibrator->Measure(slot_.data());
+    EXPECT_TRUE(costs.ok()) << costs.status();
+    for (const CopyWayCost& cost : costs->ways) {
+      EXPECT_EQ(cost.available, cost.behind + cost.behind_per_span > 0);
+    }
+    EXPECT_FALSE(options.doorbell.has_value() && costs->cpu_rings_behind);
+    return fake_.calls;
+  };
+  auto calls = calls_with({});
+  EXPECT_GT(calls["cuStreamWriteValue64"], 0);
+  EXPECT_GT(calls["cuEventRecord"], 0);
+  calls = calls_with({.doorbell = CudaDoorbell::kStreamWrite});
+  EXPECT_GT(calls["cuStreamWriteValue64"], 0);
+  EXPECT_EQ(calls["cuEventRecord"], 0);
+  calls = calls_with({.doorbell = CudaDoorbell::kCpu});
+  EXPECT_EQ(calls["cuStreamWriteValue64"], 0);
+  EXPECT_GT(calls["cuEventRecord"], 0);
+}
+
+TEST_F(CopyCalibratorTest, CanMeasureAgainAfterACopyThatFailed) {
+  const auto calibrator = Make();
+  fake_.fail["cuMemcpyAsync"] = cuda::kInvalidValue;
+  EXPECT_FALSE(calibrator->Measure(slot_.data()).ok());
+  EXPECT_TRUE(calibrator->Measure(slot_.data()).ok());
+}
+
 TEST_F(CopyCalibratorTest, AWayThatIsNotThereHasNoCosts) {
   fake_.missing["cuMemcpyBatchAsync"] = true;
   OpenDevice();
   const auto costs = Make()->Measure(slot_.data());
   ASSERT_TRUE(costs.ok()) << costs.status();
-  EXPECT_FALSE((*costs)[1].available);
+  EXPECT_FALSE(costs->ways[1].available);
   EXPECT_THAT(ToString(*costs), testing::Not(HasSubstr("batch")));
 }
 
@@ -86,11 +116,11 @@ TEST(CopyCostBookTest, FindsTheArenaThatAnAddressLiesIn) {
   auto* const first = reinterpret_cast<std::byte*>(uint64_t{1} << 40);  // NOLINT
   std::byte* const second = first + 2 * kArenaBytes;
   EXPECT_FALSE(book.Find(first).has_value());
-  book.Set(first, {CopyWayCost{true, 1}});
-  book.Set(second, {CopyWayCost{true, 2}});
+  book.Set(first, {.ways = {CopyWayCost{true, 1}}});
+  book.Set(second, {.ways = {CopyWayCost{true, 2}}});
   const auto fixed = [&](const std::byte* address) {
     const auto costs = book.Find(address);
-    return costs.has_value() ? (*costs)[0].fixed : 0;
+    return costs.has_value() ? costs->ways[0].fixed : 0;
   };
   EXPECT_EQ(fixed(first - 1), 0);
   EXPECT_EQ(fixed(first), 1);

@@ -112,7 +112,7 @@ TEST_F(CudaCopyEngineTest, APieceTakesTheFewestCallsOfTheDriver) {
 
 // Nanoseconds: batches win from two spans on where `batch` is cheap.
 CopyCosts CostsWithBatch(double batch) {
-  return {CopyWayCost{true, 0, 1000}, CopyWayCost{true, batch, 0}, CopyWayCost{}};
+  return {.ways = {CopyWayCost{true, 0, 1000}, CopyWayCost{true, batch, 0}, CopyWayCost{}}};
 }
 
 TEST_F(CudaCopyEngineTest, TheWayIsChosenByTheCostsOfTheArenaThatALaneLiesIn) {
@@ -147,6 +147,19 @@ TEST_F(CudaCopyEngineTest, GivenCostsComeBeforeMeasuredOnes) {
   EXPECT_EQ(fake_.calls["cuMemcpyBatchAsync"], 1);
 }
 
+TEST_F(CudaCopyEngineTest, BehindOthersTheWayIsTheOneThatIsCheapestThere) {
+  Make({.costs = CopyCosts{.ways = {CopyWayCost{true, 100, 0, 900, 0},
+                                    CopyWayCost{true, 900, 0, 100}, CopyWayCost{}}}});
+  Issue(1, {{source_, 1}, {source_ + 2, 1}});
+  EXPECT_EQ(fake_.calls["cuMemcpyBatchAsync"], 0);
+  Issue(2, {{source_, 1}, {source_ + 2, 1}});
+  EXPECT_EQ(fake_.calls["cuMemcpyBatchAsync"], 1);
+  fake_.Run(9);
+  EXPECT_EQ(Reap(), "1 ok, 2 ok");
+  Issue(3, {{source_, 1}, {source_ + 2, 1}});
+  EXPECT_EQ(fake_.calls["cuMemcpyBatchAsync"], 1);
+}
+
 // A driver before 12.8 has no batches.
 TEST_F(CudaCopyEngineTest, CostsOfAWayThatIsNotThereDoNotCount) {
   fake_.missing["cuMemcpyBatchAsync"] = true;
@@ -155,9 +168,13 @@ TEST_F(CudaCopyEngineTest, CostsOfAWayThatIsNotThereDoNotCount) {
   EXPECT_EQ(fake_.calls["cuMemcpyAsync"], 2);
 }
 
-// The stream would stand still for the device's write.
-TEST_F(CudaCopyEngineTest, BesideOthersTheCpuRingsUntilAllHaveEnded) {
-  Make({.way = CopyWay::kAsync});
+// Where pieces follow each other sooner so: the stream stands still for the device's write.
+constexpr CopyCosts kCpuRings = {
+    .ways = {CopyWayCost{.available = true}, CopyWayCost{}, CopyWayCost{.available = true}},
+    .cpu_rings_behind = true};
+
+TEST_F(CudaCopyEngineTest, BehindOthersTheCpuRingsUntilAllHaveEnded) {
+  Make({.way = CopyWay::kAsync, .costs = kCpuRings});
   for (uint64_t sequence = 1; sequence <= 3; ++sequence) Issue(sequence, {{source_, 2}});
   EXPECT_EQ(fake_.calls["cuStreamWriteValue64"], 1);
   EXPECT_EQ(fake_.calls["cuEventRecord"], 2);
@@ -181,7 +198,7 @@ TEST_F(CudaCopyEngineTest, BesideOthersTheCpuRingsUntilAllHaveEnded) {
 
 // The CPU rings only over what the device has rung: a doorbell never goes back.
 TEST_F(CudaCopyEngineTest, TheCpuWaitsForTheDevicesDoorbell) {
-  Make({.way = CopyWay::kAsync});
+  Make({.way = CopyWay::kAsync, .costs = kCpuRings});
   Issue(1, {{source_, 2}});
   Issue(2, {{source_, 2}});
   fake_.Run(9);
@@ -193,9 +210,9 @@ TEST_F(CudaCopyEngineTest, TheCpuWaitsForTheDevicesDoorbell) {
   EXPECT_EQ(words_[0], 2u);
 }
 
-TEST_F(CudaCopyEngineTest, AGatherRingsBesideOthersButNotBesideWhatTheCpuHasToRing) {
+TEST_F(CudaCopyEngineTest, AGatherRingsBehindOthersButNotBehindWhatTheCpuHasToRing) {
   if (GatherImage() == nullptr) GTEST_SKIP() << "built without nvcc";
-  Make({.way = CopyWay::kGather});
+  Make({.way = CopyWay::kGather, .costs = kCpuRings});
   for (uint64_t sequence = 1; sequence <= 2; ++sequence) Issue(sequence, {{source_, 2}});
   EXPECT_EQ(fake_.calls["cuEventRecord"], 0);
   engine_->Force(CopyWay::kAsync);
@@ -215,8 +232,8 @@ TEST_F(CudaCopyEngineTest, AGatherRingsBesideOthersButNotBesideWhatTheCpuHasToRi
   EXPECT_STREQ(slot_, "ef");
 }
 
-TEST_F(CudaCopyEngineTest, AForcedDoorbellIsTheOnlyOne) {
-  Make({.doorbell = CudaDoorbell::kStreamWrite, .way = CopyWay::kAsync});
+TEST_F(CudaCopyEngineTest, BehindOthersTheDeviceRingsUnlessTheCostsSayOtherwise) {
+  Make({.way = CopyWay::kAsync});
   for (uint64_t sequence = 1; sequence <= 3; ++sequence) Issue(sequence, {{source_, 2}});
   EXPECT_EQ(fake_.calls["cuStreamWriteValue64"], 3);
   EXPECT_EQ(fake_.calls["cuEventRecord"], 0);
