@@ -368,10 +368,11 @@ int Run(std::vector<std::string> sections) {
   for (const std::string& section : sections) {
     if (section == "latency") {
       MeasureLatency(device, source);
-    } else if (section == "small") {
+    } else if (section == "small" || section == "ways") {
+      const std::vector<const char*> others = {"doorbell: STREAM_WRITE", "doorbell: CPU",
+                                               "way: ASYNC", "way: BATCH", "way: GATHER"};
       for (const double rate : {25, 50}) {
-        for (const char* copy : {"", "doorbell: STREAM_WRITE", "doorbell: CPU", "way: ASYNC",
-                                 "way: BATCH", "way: GATHER"}) {
+        for (const char* copy : section == "small" ? std::vector{""} : others) {
           Measure({rate, 8 * kMib, copy}, {64 * kKib}, {4, 8, 12, 16, kMaxOutstanding}, {}, source);
         }
       }
@@ -386,7 +387,7 @@ int Run(std::vector<std::string> sections) {
     } else if (section == "leak") {
       MeasureLeak(source);
     } else {
-      std::fprintf(stderr, "no section '%s': latency, small, sweep, capped, leak\n",
+      std::fprintf(stderr, "no section '%s': latency, sweep, capped, leak, small, ways\n",
                    section.c_str());
       return 2;
     }

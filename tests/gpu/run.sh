@@ -9,7 +9,7 @@
 #   demo         railhop demo, target memory on GPUs and host     1 to 2 minutes
 #   copy-bench   what a piece costs by each way                   1 to 2 minutes
 #   relay-bench  relayed beside direct                            3 to 4 minutes
-#   small        relayed 64 KiB by several ways to copy           2 minutes; only when asked for
+#   small        relayed 64 KiB, 4 to 32 at a time, by each way   2 minutes; only when asked for
 #   gemm-bench   what gathering takes from the host's kernels     10 seconds
 #   leak         GPU memory after 100 restarts                    1 to 3 minutes
 #   sanitizers   compute-sanitizer over these tests               4 to 10 minutes
@@ -85,7 +85,7 @@ for phase in "${phases[@]}"; do
       done
       ;;
     relay-bench) figures relay_bench 500 "$here/gpu_relay_bench" latency sweep capped ;;
-    small) figures relay_small 240 "$here/gpu_relay_bench" latency small ;;
+    small) figures relay_small 240 "$here/gpu_relay_bench" latency small ways ;;
     gemm-bench) figures gemm_bench 120 "$here/gpu_gemm_bench" ;;
     leak) figures leak 400 "$here/gpu_relay_bench" leak ;;
     sanitizers) sanitizers ;;
