@@ -1,12 +1,13 @@
 // Relayed and direct writes of GPU memory over the same simulated NIC: JSON lines.
 //
-//   gpu_relay_bench [SECTION...]      none: all but small
+//   gpu_relay_bench [SECTION...]      none: the first four
 //
 //   latency   64 KiB with no wire between
 //   sweep     sizes, writes under way and KV batches, over NICs of 25 and 50 GB/s
 //   capped    the same with pieces of at most 512 KiB and 1 MiB, 25 GB/s
 //   leak      memory of the GPUs that is gone after 100 restarts of a sender
-//   small     64 KiB by several ways to copy, for a quick look
+//   small     64 KiB, 4 to 32 at a time
+//   ways      the same by each way to copy and to ring
 //
 // The NICs keep the clock alone; that the bytes arrive is gpu_relay_test's affair. Relayed and
 // direct runs take turns, and a ratio is the median of its pairs; a gpu.stages line tells where the
