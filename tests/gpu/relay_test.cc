@@ -260,7 +260,10 @@ TEST_F(RelayTest, G4RelaysThatComeAndGoLeaveNoMemoryOfTheGpuBehind) {
     Finish();
   }
   const auto deadline = std::chrono::steady_clock::now() + kForever;
-  while (available() < before) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  while (available() < before) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline)
+        << before << " bytes were free, " << available() << " are";
+  }
 }
 
 }  // namespace

@@ -67,11 +67,13 @@ class ReportTest(unittest.TestCase):
 
     def test_copies_batches_leaks_and_findings(self):
         report = self.report(layout(2), copy("batch", 930.0), copy("gather", 30.0),
-                             write(0.98, batch="kv", chunk=None), {"name": "gpu.leak", "value": 4096},
+                             write(0.98, batch="kv", bytes=184 * MIB, chunk=None),
+                             write(0.5, batch="state", bytes=10 * KIB, chunk=None), {"name": "gpu.leak", "value": 4096},
                              texts={"sanitizer_memcheck_copy.txt": "========= ERROR SUMMARY: 2 errors\n",
                                     "sanitizer_racecheck_copy.txt": "========= RACECHECK SUMMARY: 0 hazards displayed"})
         self.assertEqual(self.line(report, "gpu.gather_1024x2k")[:3], ["31", ">= 30", "met"])
         self.assertEqual(self.line(report, "gpu.relay KV batch kv, 25")[:3], ["0.98", ">= 0.99", "**MISSED**"])
+        self.assertNotIn("KV batch state, 25 GB/s", report.stdout)
         self.assertEqual(self.line(report, "gpu.leak")[:3], ["4096", "<= 0", "**MISSED**"])
         self.assertEqual(self.line(report, "gpu.sanitizer")[:3], ["2", "<= 0", "**MISSED**"])
 

@@ -33,7 +33,7 @@ double CheapestBehind(const CopyCosts& costs) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CopyCalibrator>> CopyCalibrator::Create(
-    std::shared_ptr<const CudaDevice> device, const CudaCopyOptions& options) {
+    const std::shared_ptr<const CudaDevice>& device, const CudaCopyOptions& options) {
   CudaCopyOptions own = options;
   own.streams = 1;
   own.queue_depth = CudaCopyEngine::kJobSizes.at_once;

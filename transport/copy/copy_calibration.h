@@ -31,7 +31,7 @@ class CopyCalibrator {
 
   // `options` of the engine that will copy: its doorbell and the blocks of its kernels count.
   static absl::StatusOr<std::unique_ptr<CopyCalibrator>> Create(
-      std::shared_ptr<const CudaDevice> device, const CudaCopyOptions& options);
+      const std::shared_ptr<const CudaDevice>& device, const CudaCopyOptions& options);
   ~CopyCalibrator();
   CopyCalibrator(const CopyCalibrator&) = delete;
   CopyCalibrator& operator=(const CopyCalibrator&) = delete;
