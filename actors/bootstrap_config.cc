@@ -431,7 +431,7 @@ bool ParseLayoutPreset(std::string_view name, LayoutPreset* preset) {
 }
 
 bool LoadRankConfig(std::string_view text, std::string_view name, const GetEnvironment& environment,
-                    RankConfig* config, std::string* error) {
+                    RankConfig* config, std::string* error, std::string_view default_name) {
   proto::RankConfig message;
   FirstError first_error(name, text);
   TextFormat::ParseInfoTree locations;
@@ -442,6 +442,7 @@ bool LoadRankConfig(std::string_view text, std::string_view name, const GetEnvir
     *error = first_error.error();
     return false;
   }
+  if (!message.has_name() && !default_name.empty()) message.set_name(std::string(default_name));
   *config = RankConfig();
   ConfigReader reader(name, message, locations, config);
   if (!reader.Read()) {

@@ -149,9 +149,9 @@ using GetEnvironment = std::function<const char*(const char* name)>;
 
 // Reads the text, lets the environment (MC_PXN_*, and the engine's that concern a rank) override
 // it, and checks everything that does not depend on the machine. `name` stands for the text in
-// messages.
+// messages. `default_name`: of a rank whose text gives it none.
 bool LoadRankConfig(std::string_view text, std::string_view name, const GetEnvironment& environment,
-                    RankConfig* config, std::string* error);
+                    RankConfig* config, std::string* error, std::string_view default_name = {});
 
 // The name of the registry group: that of the config, marked for ranks that stage in host memory.
 std::string RegistryGroup(const RankConfig& config);

@@ -119,8 +119,8 @@ bool LoadEngineConfig(const EngineOptions& options, const EngineEnvironment& env
     if (!Fail(read.status(), error)) return false;
     text = *std::move(read);
   }
-  text += "\nname: \"engine\"\n" + nics;
-  if (!LoadRankConfig(text, name, std::getenv, config, error)) return false;
+  text += "\n" + nics;
+  if (!LoadRankConfig(text, name, std::getenv, config, error, "engine")) return false;
   config->max_batches = kEngineBatches;
   return true;
 }

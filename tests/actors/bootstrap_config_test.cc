@@ -341,6 +341,18 @@ TEST(BootstrapConfigTest, AVariableThatIsMisspeltIsNamed) {
                           StartsWith("MC_PXN_A is set"), StartsWith("MC_PXN_GROUPID is set")));
 }
 
+TEST(BootstrapConfigTest, TheCallerNamesARankWhoseTextDoesNot) {
+  const auto name_of = [](const char* text) {
+    RankConfig config;
+    std::string error;
+    EXPECT_TRUE(LoadRankConfig(text, "rank.textproto", Lookup({}), &config, &error, "engine"))
+        << error;
+    return config.name;
+  };
+  EXPECT_EQ(name_of(""), "engine");
+  EXPECT_EQ(name_of("name: 'mine'"), "mine");
+}
+
 TEST(BootstrapConfigTest, ARankNeedsAName) {
   EXPECT_THAT(LoadBad(""), AllOf(StartsWith("rank.textproto: "), HasSubstr("has no name")));
   EXPECT_THAT(LoadBad("\nname: '" + std::string(257, 'n') + "'"),

@@ -33,6 +33,11 @@ cuda::DevicePointer Address(const void* pointer) {
 // One copy after the other is what there is everywhere.
 constexpr CopyCosts kNothingMeasured = {.ways = {CopyWayCost{.available = true}}};
 
+// A rank has several engines: one that copies, and those that measure.
+void WarnOnce(const std::string& what) {
+  LogOnce(LogLevel::kWarning, what, what);
+}
+
 // Errors that say no more than that one call was wrong; after the others the context is lost.
 bool OnlyOfTheCall(cuda::Result result) {
   return result < cuda::kNotReady || result == cuda::kNotSupported;
@@ -121,12 +126,12 @@ absl::Status CudaCopyEngine::SetUp(const CudaCopyOptions& options) {
 
   status = LoadKernels();
   if (!status.ok()) {
-    Log(LogLevel::kWarning,
+    WarnOnce(
         fmt::format("many small spans are copied one by one: {}", std::string(status.message())));
   }
   if (forced_way_.has_value() && !Has(*forced_way_)) {
-    Log(LogLevel::kWarning, fmt::format("copy way {} is not there on GPU {}: async is used",
-                                        CopyWayName(*forced_way_), device_->pci()));
+    WarnOnce(fmt::format("copy way {} is not there on GPU {}: async is used",
+                         CopyWayName(*forced_way_), device_->pci()));
   }
 
   const bool has_kernel = doorbell_kernel_ != nullptr;
@@ -141,10 +146,9 @@ absl::Status CudaCopyEngine::SetUp(const CudaCopyOptions& options) {
     if (there) doorbell_ = *options.doorbell;
   }
   if (options.doorbell.value_or(CudaDoorbell::kStreamWrite) != doorbell_) {
-    Log(LogLevel::kWarning,
-        fmt::format("GPU {} cannot ring doorbells by {}: {} is used", device_->pci(),
-                    CudaDoorbellName(options.doorbell.value_or(CudaDoorbell::kStreamWrite)),
-                    CudaDoorbellName(best)));
+    WarnOnce(fmt::format("GPU {} cannot ring doorbells by {}: {} is used", device_->pci(),
+                         CudaDoorbellName(options.doorbell.value_or(CudaDoorbell::kStreamWrite)),
+                         CudaDoorbellName(best)));
   }
   return absl::OkStatus();
 }
