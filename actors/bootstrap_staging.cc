@@ -21,7 +21,7 @@ RankStaging HostParts(std::shared_ptr<Staging> staging) {
           .copy_engine = std::make_unique<HostCopyEngine>(kLaneCount, kSlotsPerLane)};
 }
 
-absl::StatusOr<RankStaging> CudaParts(const RankConfig& config) {
+absl::StatusOr<RankStaging> CudaParts(RankConfig& config) {
   const absl::StatusOr<const CudaDriver*> driver = CudaDriver::Get();
   if (!driver.ok()) return driver.status();
   auto opened = CudaDevice::Open(**driver, config.gpu);
@@ -51,7 +51,11 @@ absl::StatusOr<RankStaging> CudaParts(const RankConfig& config) {
   parts.copy_engine = *std::move(engine);
   if (copy.way.has_value() || copy.costs.has_value()) return parts;  // nothing to choose
   auto calibrator = CopyCalibrator::Create(device, copy);
-  if (!calibrator.ok()) return calibrator.status();
+  if (!calibrator.ok()) {
+    config.warnings.push_back("pieces are copied span by span, for want of what to measure with: " +
+                              std::string(calibrator.status().message()));
+    return parts;
+  }
   parts.staging = std::make_shared<CudaStaging>(device, *std::move(calibrator), copy.book);
   return parts;
 }

@@ -53,12 +53,13 @@ void OutboundPeer::Renew() {
 // which gets it back when this process ends.
 void OutboundPeer::Release() {
   const bool unanswered = phase_ == Phase::kProbing;
+  const bool reserving = phase_ == Phase::kAttaching && step_ == Step::kReserve && job_ != nullptr;
   lane_.reset();
   memory_.reset();
-  job_.reset();
+  if (!reserving) job_.reset();
   if (!claimed_ || unanswered) return Forget();
   phase_ = Phase::kReleasing;
-  Next(Step::kUnmark);
+  Next(reserving ? Step::kSettle : Step::kUnmark);
 }
 
 void OutboundPeer::Forget() {
@@ -159,6 +160,17 @@ absl::Status OutboundPeer::TakeStep(uint64_t now) {
       }
       return absl::OkStatus();
     }
+    // Whoever has the lane next must not find this process's copies in it.
+    case Step::kSettle: {
+      if (!job_->done()) {
+        due_ = kNever;
+        return absl::OkStatus();
+      }
+      const absl::Status status = std::exchange(job_, nullptr)->status();
+      if (absl::IsAborted(status)) return status;
+      Next(Step::kUnmark);
+      return absl::OkStatus();
+    }
     case Step::kUnmark: {
       absl::Status status = MarkAttached(*mapping_, member_.sender(), claim_.lane, false);
       if (!status.ok()) return status;
@@ -255,6 +267,14 @@ void OutboundPeer::CheckProbe(uint64_t now) {
 
 void OutboundPeer::Fail(const absl::Status& status, uint64_t now) {
   const std::string text(status.message());
+  if (absl::IsAborted(status)) {
+    WarnOnce("aborted", fmt::format("nothing is relayed through {}, and its lane {} is left alone: "
+                                    "{}",
+                                    ToString(info_.owner), claim_.lane, text));
+    Forget();
+    retry_at_ = kNever;
+    return;
+  }
   if (phase_ == Phase::kReleasing) {
     if (absl::IsUnavailable(status)) {  // not drained yet
       due_ = now + ToCycles(lock_retry_);

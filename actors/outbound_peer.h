@@ -4,7 +4,8 @@
 //                   reserve its pages, mark it attached -> kProbing: sequence 1 answered with an
 //                   error -> kReady
 //   kReady -Renew-> kAttaching    claims again, at the sequence where it stopped
-//   any    -Release-> kReleasing: unmap, unmark, give the lane back -> kIdle
+//   any    -Release-> kReleasing: let a job settle that may write to the lane, unmap, unmark, give
+//                   the lane back -> kIdle
 //   any    -Forget-> kIdle        the peer is dead, or there is no time left
 //
 // Part of PeerActor, on its thread. Each Run takes one step, so that nothing else of the reactor
@@ -77,7 +78,7 @@ class OutboundPeer {
   uint64_t next_sequence() const { return next_sequence_; }
 
  private:
-  enum class Step : uint8_t { kMap, kOpen, kClaim, kReserve, kMark, kUnmark, kRelease };
+  enum class Step : uint8_t { kMap, kOpen, kClaim, kReserve, kMark, kSettle, kUnmark, kRelease };
 
   // What this process has of the peer's memory; closed from the last to the first.
   struct Memory {

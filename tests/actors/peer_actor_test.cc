@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "tests/actors/peer_support.h"
+#include "transport/staging/host_staging.h"
 
 namespace railhop::testing {
 namespace {
@@ -26,8 +30,10 @@ class PeerActorTest : public ::testing::Test {
     EXPECT_EQ(child.Await(), '.');
     return child;
   }
-  void MakeParent(PeerActor::Options options = TestRank::QuickOptions()) {
-    rank_ = std::make_unique<TestRank>(root_.Options(), std::vector<std::string>{"here"}, options);
+  void MakeParent(PeerActor::Options options = TestRank::QuickOptions(),
+                  std::shared_ptr<Staging> staging = std::make_shared<HostStaging>()) {
+    rank_ = std::make_unique<TestRank>(root_.Options(), std::vector<std::string>{"here"}, options,
+                                       false, std::move(staging));
     rank_->Start();
   }
   bool Attach(const std::string& rail) {
@@ -212,6 +218,102 @@ TEST_F(PeerActorTest, AStoppingRankGivesItsLanesBackFirst) {
   // The child's lane is free again: it stops without waiting for anybody.
   ASSERT_TRUE(child.Tell('s'));
   EXPECT_EQ(child.Await(), 'S');
+}
+
+// Host staging whose lanes take as long to reserve as the test wants: what a GPU's do that are
+// written to meanwhile.
+class SlowStaging final : public Staging {
+ public:
+  absl::StatusOr<std::unique_ptr<Arena>> MakeArena() override { return host_.MakeArena(); }
+  std::shared_ptr<void> ShareDoorbells(void*, size_t) override { return nullptr; }
+  absl::StatusOr<bool> CanStage(const std::byte* address, size_t length,
+                                std::string_view location) override {
+    return host_.CanStage(address, length, location);
+  }
+  absl::StatusOr<std::shared_ptr<ImportedArena>> OpenArena(const ArenaHandle& handle,
+                                                           const ProcessIdentity& owner,
+                                                           uint64_t epoch) override {
+    auto arena = host_.OpenArena(handle, owner, epoch);
+    if (!arena.ok()) return arena;
+    return std::make_shared<Slow>(*std::move(arena), this);
+  }
+  void Finish(const absl::Status& status) {
+    status_ = status;
+    finished_.store(true);
+    finished_.notify_all();
+  }
+  int reserving() const { return reserving_.load(); }
+
+ private:
+  struct Slow final : ImportedArena {
+    Slow(std::shared_ptr<ImportedArena> real, SlowStaging* staging)
+        : arena(std::move(real)), of(staging) {}
+    std::byte* base() const override { return arena->base(); }
+    uint64_t size() const override { return arena->size(); }
+    absl::Status ReserveLane(uint32_t lane) override {
+      const absl::Status status = arena->ReserveLane(lane);
+      ++of->reserving_;
+      of->finished_.wait(false);
+      return status.ok() ? of->status_ : status;
+    }
+    std::shared_ptr<ImportedArena> arena;
+    SlowStaging* of;
+  };
+  HostStaging host_;
+  std::atomic<int> reserving_{0};
+  std::atomic<bool> finished_{false};
+  absl::Status status_;  // written before finished_
+};
+
+class SlowLaneTest : public PeerActorTest {
+ protected:
+  // Up to where the lane of the other process is being reserved.
+  void StartReserving() {
+    child_.emplace(MakeChild({"there"}));
+    MakeParent(TestRank::QuickOptions(), staging_);
+    ASSERT_TRUE(rank_->RunWanting("there", [&] { return staging_->reserving() == 1; }));
+  }
+  // Of the first lane of the other process.
+  LaneState State() {
+    const std::vector<PeerInfo> found = *rank_->member->registry().Discover();
+    for (const PeerInfo& info : found) {
+      if (info.owner.pid != child_->pid()) continue;
+      const auto mapping = *rank_->member->registry().MapPeer(info);
+      return LoadLaneState(mapping->block().lanes[0].header);
+    }
+    return LaneState::kFree;
+  }
+
+  std::shared_ptr<SlowStaging> staging_ = std::make_shared<SlowStaging>();
+  std::optional<Child> child_;
+};
+
+TEST_F(SlowLaneTest, ALaneIsGivenBackOnceNothingOfOursWritesToIt) {
+  StartReserving();
+  ASSERT_NE(State(), LaneState::kFree);
+  rank_->peer->Post({.kind = ControlMessage::kStop});
+  rank_->RunFor(milliseconds(100));
+  EXPECT_NE(State(), LaneState::kFree);
+  staging_->Finish(absl::OkStatus());
+  EXPECT_TRUE(rank_->RunUntil([&] { return State() == LaneState::kFree; }));
+}
+
+TEST_F(SlowLaneTest, ALaneThatMayBeWrittenToForEverIsLeftAlone) {
+  StartReserving();
+  staging_->Finish(absl::AbortedError("a copy does not end"));
+  ASSERT_TRUE(rank_->RunUntil([&] { return log_.Count("left alone") == 1; }));
+  rank_->RunFor(OutboundPeer::kFirstRetry + milliseconds(50));
+  EXPECT_NE(State(), LaneState::kFree);
+  EXPECT_EQ(staging_->reserving(), 1);
+}
+
+TEST_F(SlowLaneTest, OneThatSettlesTooLateIsLeftAloneAsWell) {
+  StartReserving();
+  rank_->peer->Post({.kind = ControlMessage::kStop});
+  rank_->RunFor(milliseconds(20));
+  staging_->Finish(absl::AbortedError("a copy does not end"));
+  ASSERT_TRUE(rank_->RunUntil([&] { return log_.Count("left alone") == 1; }));
+  EXPECT_NE(State(), LaneState::kFree);
 }
 
 TEST_F(PeerActorTest, AFlushEndsAStopThatNobodyAnswers) {

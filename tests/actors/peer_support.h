@@ -134,8 +134,12 @@ class TestRank {
   }
 
   TestRank(const RegistryOptions& registry, std::vector<std::string> rails,
-           PeerActor::Options options = QuickOptions(), bool relay_on_own_reactor = false) {
-    auto joined = GroupMember::Join({.registry = registry, .rails = std::move(rails), .nics = {}});
+           PeerActor::Options options = QuickOptions(), bool relay_on_own_reactor = false,
+           std::shared_ptr<Staging> staging = std::make_shared<HostStaging>()) {
+    auto joined = GroupMember::Join({.registry = registry,
+                                     .rails = std::move(rails),
+                                     .nics = {},
+                                     .staging = std::move(staging)});
     if (!joined.ok()) {
       ADD_FAILURE() << joined.status();
       std::abort();

@@ -60,7 +60,7 @@ class Subject {
     CopyDone done;
     const bool reaped = engine_->Reap({&done, 1}) == 1;
     if (reaped && done.status != CopyStatus::kOk) {
-      std::fprintf(stderr, "a copy failed: %s\n", engine_->device_error().c_str());
+      std::fprintf(stderr, "a copy failed: %s\n", engine_->error().c_str());
       std::exit(1);
     }
     if (reaped) --pending_;

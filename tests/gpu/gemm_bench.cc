@@ -146,7 +146,7 @@ class Gatherer {
       engine_->Progress(0);
       CopyDone done;
       while (engine_->Reap({&done, 1}) == 1) {
-        if (done.status != CopyStatus::kOk) Die("a gather failed: " + engine_->device_error());
+        if (done.status != CopyStatus::kOk) Die("a gather failed: " + engine_->error());
         --pending;
         ++pieces_;
       }

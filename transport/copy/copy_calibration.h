@@ -7,6 +7,7 @@
 // for pieces behind others: where a stream stands still behind the device's write, the processor.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,14 +31,19 @@ class CopyCalibrator {
   static constexpr uint64_t kBytes = 4 << 20;
 
   // `options` of the engine that will copy: its doorbell and the blocks of its kernels count.
+  // `deadline`: of each copy.
   static absl::StatusOr<std::unique_ptr<CopyCalibrator>> Create(
-      const std::shared_ptr<const CudaDevice>& device, const CudaCopyOptions& options);
+      const std::shared_ptr<const CudaDevice>& device, const CudaCopyOptions& options,
+      std::chrono::milliseconds deadline = std::chrono::seconds(5));
   ~CopyCalibrator();
   CopyCalibrator(const CopyCalibrator&) = delete;
   CopyCalibrator& operator=(const CopyCalibrator&) = delete;
 
-  // Into memory of kBytes that nobody else uses meanwhile. Takes some milliseconds.
+  // Into memory of kBytes that nobody else uses meanwhile. Takes some milliseconds. Aborted: the
+  // deadline passed, and copies may still be under way.
   absl::StatusOr<CopyCosts> Measure(std::byte* destination);
+  // Keeps what such copies go to until they have ended.
+  void Keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
 
  private:
   // Pieces after each other, so many under way.
@@ -45,7 +51,8 @@ class CopyCalibrator {
     size_t pieces, at_once;
   };
 
-  explicit CopyCalibrator(std::shared_ptr<const CudaDevice> device) : device_(std::move(device)) {}
+  CopyCalibrator(std::shared_ptr<const CudaDevice> device, std::chrono::milliseconds deadline)
+      : device_(std::move(device)), deadline_(deadline) {}
   absl::Status MeasureAlone(CopyWay way, std::byte* destination, CopyWayCost* cost);
   absl::Status MeasureBehind(CudaCopyEngine& engine, std::byte* destination, CopyCosts* costs);
   // Nanoseconds for each piece of the row until its doorbell showed, the median of a few rows.
@@ -53,6 +60,8 @@ class CopyCalibrator {
                               std::byte* destination, Row row);
 
   const std::shared_ptr<const CudaDevice> device_;
+  const std::chrono::milliseconds deadline_;
+  std::vector<std::shared_ptr<void>> kept_;  // until the engines, which wait for their copies, end
   std::unique_ptr<CudaCopyEngine> engine_;
   std::unique_ptr<CudaCopyEngine> by_cpu_;  // nullptr: who rings is not to be chosen
   cuda::DevicePointer source_ = 0;          // kBytes

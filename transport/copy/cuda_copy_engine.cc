@@ -288,7 +288,10 @@ void CudaCopyEngine::IssueAs(CopyWay way, const CopyJob& copy) {
     cuda::DevicePointer doorbell = device_rings ? stream.device_doorbell : 0;
     result = IssueCopies(way, copy, entry, &doorbell);
     if (result == cuda::kSuccess && doorbell != 0) result = IssueDoorbell(stream, copy.sequence);
-    if (result != cuda::kSuccess) stream.broken = true;
+    if (result != cuda::kSuccess) {
+      stream.broken = true;
+      refused_ = result;
+    }
   }
   if (stream.broken) job.status = CopyStatus::kFailed;
   // The event of a failed job tells when what was issued of it is over.
@@ -297,6 +300,11 @@ void CudaCopyEngine::IssueAs(CopyWay way, const CopyJob& copy) {
   if (!job.by_event || !device_error_.empty()) return;
   result = driver_.event_record(stream.events[entry], stream.handle);
   if (result != cuda::kSuccess) LoseDevice(result);
+}
+
+std::string CudaCopyEngine::error() const {
+  if (!device_error_.empty() || refused_ == cuda::kSuccess) return device_error_;
+  return std::string(driver_.ToStatus(refused_, "a command was refused").message());
 }
 
 // Whether the device rings for the next piece of the stream. A gather that rings costs nothing

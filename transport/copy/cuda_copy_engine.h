@@ -78,8 +78,9 @@ class CudaCopyEngine : public CopyEngine {
   bool Has(CopyWay way) const;
   // From the next piece on, instead of options.way.
   void Force(CopyWay way) { forced_way_ = way; }
-  // Empty while all is well; else what the device said when it was lost.
-  const std::string& device_error() const { return device_error_; }
+  // Why pieces failed: what the device said when it was lost, or the driver to the command that it
+  // refused last. Empty while all is well.
+  std::string error() const;
 
   uint32_t stream_count() const override { return static_cast<uint32_t>(streams_.size()); }
   JobSizes job_sizes() const override { return kJobSizes; }
@@ -156,6 +157,7 @@ class CudaCopyEngine : public CopyEngine {
   uint64_t ask_after_ = 0;  // cycles without progress before a stream is asked
   uint32_t next_reap_ = 0;
   std::string device_error_;
+  cuda::Result refused_ = cuda::kSuccess;
 
   CopyJob next_;  // the job being issued
   // Its spans, without empty ones.

@@ -41,7 +41,8 @@ class ImportedArena {
   virtual std::byte* base() const = 0;
   virtual uint64_t size() const = 0;
 
-  // As Arena::ReserveLane.
+  // As Arena::ReserveLane. May write to the lane's slots meanwhile. Aborted: it may do so even now,
+  // so nobody else must get the lane.
   virtual absl::Status ReserveLane(uint32_t lane) = 0;
 };
 

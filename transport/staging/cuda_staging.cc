@@ -27,9 +27,10 @@ class MeasuredArena final : public ImportedArena {
   absl::Status ReserveLane(uint32_t lane) override {
     absl::Status status = arena_->ReserveLane(lane);
     if (!status.ok() || measured_) return status;
-    measured_ = true;
     const absl::StatusOr<CopyCosts> costs = calibrator_->Measure(base() + SlotOffset(lane, 0));
+    if (absl::IsAborted(costs.status())) calibrator_->Keep(arena_);
     if (!costs.ok()) return costs.status();
+    measured_ = true;
     book_->Set(base(), *costs);
     Log(LogLevel::kInfo, "copies to a peer cost: " + ToString(*costs));
     return status;

@@ -10,6 +10,7 @@
 namespace railhop {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -25,8 +26,10 @@ class CopyCalibratorTest : public testing::Test {
   void OpenDevice() {
     device_ = *CudaDevice::Open(**CudaDriver::Load(RAILHOP_FAKE_CUDA), "0000:65:00.0");
   }
-  std::unique_ptr<CopyCalibrator> Make(const CudaCopyOptions& options = {}) {
-    auto calibrator = CopyCalibrator::Create(device_, options);
+  std::unique_ptr<CopyCalibrator> Make(
+      const CudaCopyOptions& options = {},
+      std::chrono::milliseconds deadline = std::chrono::seconds(60)) {
+    auto calibrator = CopyCalibrator::Create(device_, options, deadline);
     EXPECT_TRUE(calibrator.ok()) << calibrator.status();
     return *std::move(calibrator);
   }
@@ -76,6 +79,32 @@ TEST_F(CopyCalibratorTest, WhoRingsBehindOthersIsMeasuredUnlessItIsGiven) {
   EXPECT_GT(calls["cuEventRecord"], 0);
 }
 
+// Whoever had the lane next would find these copies in it.
+TEST_F(CopyCalibratorTest, CopiesThatDoNotEndAreToldApartAndWaitedForByTheNext) {
+  const auto calibrator = Make({}, std::chrono::milliseconds(20));
+  fake_.manual = true;
+  EXPECT_TRUE(absl::IsAborted(calibrator->Measure(slot_.data()).status()));
+  EXPECT_GT(fake_.Waiting(), 0u);
+  const absl::Status next = calibrator->Measure(slot_.data()).status();
+  EXPECT_TRUE(absl::IsUnavailable(next)) << next;
+  EXPECT_THAT(std::string(next.message()), HasSubstr("has not finished a copy of before"));
+  auto memory = std::make_shared<int>();
+  calibrator->Keep(memory);
+  EXPECT_EQ(memory.use_count(), 2);
+  fake_.manual = false;
+  fake_.Run(SIZE_MAX);
+  const auto costs = calibrator->Measure(slot_.data());
+  EXPECT_TRUE(costs.ok()) << costs.status();
+}
+
+TEST_F(CopyCalibratorTest, OthersOfARowThatFailedAreWaitedFor) {
+  const auto calibrator = Make({}, std::chrono::seconds(20));
+  fake_.fail["cuEventRecord"] =
+      cuda::kInvalidValue;  // first called behind others, by the processor
+  EXPECT_FALSE(calibrator->Measure(slot_.data()).ok());
+  EXPECT_EQ(fake_.Waiting(), 0u);
+}
+
 TEST_F(CopyCalibratorTest, CanMeasureAgainAfterACopyThatFailed) {
   const auto calibrator = Make();
   fake_.fail["cuMemcpyAsync"] = cuda::kInvalidValue;
@@ -96,7 +125,9 @@ TEST_F(CopyCalibratorTest, AGpuThatCannotCopyThereIsAnErrorThatNamesIt) {
   const auto calibrator = Make();
   fake_.fail["cuMemcpyAsync"] = cuda::kInvalidValue;
   const absl::Status status = calibrator->Measure(slot_.data()).status();
-  EXPECT_THAT(std::string(status.message()), StartsWith("GPU 0000:65:00.0 cannot copy there"));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(StartsWith("GPU 0000:65:00.0 cannot copy there: a command was refused"),
+                    HasSubstr("CUDA_ERROR")));
 }
 
 TEST_F(CopyCalibratorTest, GivesAllItsMemoryBack) {

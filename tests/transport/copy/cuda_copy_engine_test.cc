@@ -333,7 +333,7 @@ TEST_F(CudaCopyEngineTest, G9AStickyErrorFailsEverythingAndAbortsNothing) {
   Issue(2, {{source_, 2}});
   EXPECT_EQ(Reap(), "2 failed");
   EXPECT_EQ(words_[0], 0u);
-  EXPECT_NE(engine_->device_error().find("ILLEGAL_ADDRESS"), std::string::npos);
+  EXPECT_NE(engine_->error().find("ILLEGAL_ADDRESS"), std::string::npos);
   fake_.sticky = 0;  // for the destructor
 }
 
