@@ -198,9 +198,9 @@ void ConfigReader::ReadStaging() {
   config_.gpu = message_.gpu();
   const proto::Copy& copy = message_.copy();
   Check(config_.staging == StagingKind::kCuda || !message_.has_gpu(), Where("gpu"),
-        "gpu names the GPU of  staging: CUDA");
+        "gpu names the GPU of  staging: CUDA : add that, or leave gpu out");
   Check(config_.staging == StagingKind::kCuda || !message_.has_copy(), Where("copy"),
-        "copy says how the GPU of  staging: CUDA  copies");
+        "copy says how the GPU of  staging: CUDA  copies: add that, or leave copy out");
   if (copy.doorbell() != proto::Doorbell::AUTO) {
     config_.copy.doorbell =
         static_cast<CudaDoorbell>(copy.doorbell() - proto::Doorbell::STREAM_WRITE);
@@ -216,6 +216,8 @@ void ConfigReader::ReadStaging() {
 
 void ConfigReader::ReadCopyCosts(const proto::Copy& copy) {
   if (copy.costs().empty()) return;
+  Check(copy.way() == proto::CopyWay::AUTO, Where("copy"),
+        "way and costs exclude each other: costs are what a way is chosen by");
   CopyCosts costs;
   for (const proto::CopyCost& cost : copy.costs()) {
     Check(cost.way() != proto::CopyWay::AUTO, Where("copy"),
@@ -225,6 +227,10 @@ void ConfigReader::ReadCopyCosts(const proto::Copy& copy) {
     CopyWayCost& taken = costs.of(way);
     Check(!taken.available, Where("copy"),
           fmt::format("the costs of {} are given twice", proto::CopyWay::Kind_Name(cost.way())));
+    Check(cost.has_fixed_ns() && cost.has_behind_ns(), Where("copy"),
+          fmt::format("the costs of {} need fixed_ns and behind_ns: without them it would cost "
+                      "nothing, and always be chosen",
+                      proto::CopyWay::Kind_Name(cost.way())));
     taken = {.available = true,
              .fixed = static_cast<double>(cost.fixed_ns()),
              .per_span = static_cast<double>(cost.span_ns()),

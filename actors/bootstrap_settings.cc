@@ -316,7 +316,7 @@ std::vector<std::string> UnknownPxnVariables(const char* const* environment) {
     if (known) continue;
     warnings.push_back(fmt::format(
         "{} is set and changes nothing: no setting has that name (`railhop env` lists them)",
-        name.substr(0, kMaxNameBytes)));
+        ShownValue(std::string(name))));
   }
   std::sort(warnings.begin(), warnings.end());
   return warnings;

@@ -100,10 +100,7 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
     sim_directory: "/tmp/s"
     registry_root: "/tmp/r"
     staging: CUDA gpu: "0000:17:00.0"
-    copy { doorbell: CPU way: GATHER stream_priority: -2 gather_max_blocks: 24
-           costs { way: ASYNC fixed_ns: 5500 span_ns: 2400 behind_ns: 1500 behind_span_ns: 2300
-                   mib_ns: 2097152 }
-           costs { way: GATHER fixed_ns: 10700 } }
+    copy { doorbell: CPU way: GATHER stream_priority: -2 gather_max_blocks: 24 }
     pxn { enable: true group_id: "g" rail_map: '{"nic1": "west"}' inflight_depth: 8
           credit_timeout_ms: 11 heartbeat_timeout_ms: 24 preattach: true min_relay_bytes: 13
           max_piece_bytes: 65536 heartbeat_ms: 14 lane_grace_ms: 15 probe_timeout_ms: 16
@@ -135,15 +132,6 @@ TEST(BootstrapConfigTest, ReadsEveryField) {
   EXPECT_EQ(config.copy.way, CopyWay::kGather);
   EXPECT_EQ(config.copy.stream_priority, -2);
   EXPECT_EQ(config.copy.gather_max_blocks, 24U);
-  ASSERT_TRUE(config.copy.costs.has_value());
-  const CopyCosts& costs = *config.copy.costs;
-  const CopyWayCost& async = costs.of(CopyWay::kAsync);
-  EXPECT_EQ(async.Of(CopyWay::kAsync, false, 1, 0), 7900);
-  EXPECT_EQ(async.Of(CopyWay::kAsync, true, 1, 0), 3800);
-  EXPECT_EQ(async.Of(CopyWay::kAsync, false, 1, 100'000), 205'500);
-  EXPECT_FALSE(costs.of(CopyWay::kBatch).available);
-  EXPECT_EQ(costs.of(CopyWay::kGather).fixed, 10700);
-  EXPECT_FALSE(costs.cpu_rings_behind);
   const PxnConfig& pxn = config.pxn;
   EXPECT_TRUE(pxn.enable);
   EXPECT_EQ(pxn.off_reason, "");
@@ -317,10 +305,19 @@ INSTANTIATE_TEST_SUITE_P(
                 "actor \"copy\" is placed twice"},
         BadText{"copy_cost_of_no_way", "staging: CUDA copy { costs { fixed_ns: 1 } }",
                 "costs are those of a way: ASYNC, BATCH or GATHER"},
+        BadText{"copy_costs_that_are_none",
+                "staging: CUDA copy { costs { way: ASYNC fixed_ns: 1 } }",
+                "the costs of ASYNC need fixed_ns and behind_ns"},
+        BadText{"copy_costs_and_way",
+                "staging: CUDA copy { way: ASYNC costs { way: ASYNC fixed_ns: 1 behind_ns: 1 } }",
+                "way and costs exclude each other"},
+        BadText{"copy_without_cuda", "copy {}", "add that, or leave copy out"},
         BadText{"copy_costs_twice",
-                "staging: CUDA copy { costs { way: ASYNC } costs { way: ASYNC } }",
+                "staging: CUDA copy { costs { way: ASYNC fixed_ns: 1 behind_ns: 1 } costs { way: "
+                "ASYNC } }",
                 "the costs of ASYNC are given twice"},
-        BadText{"copy_costs_without_async", "staging: CUDA copy { costs { way: BATCH } }",
+        BadText{"copy_costs_without_async",
+                "staging: CUDA copy { costs { way: BATCH fixed_ns: 1 behind_ns: 1 } }",
                 "the costs of ASYNC are missing"},
         BadText{"max_batches", "max_batches: 0", "max_batches = 0 is not in its range"},
         BadText{"sample_every", "tracing { sample_every: 3 }",
@@ -331,6 +328,24 @@ INSTANTIATE_TEST_SUITE_P(
                 "every_ms = 31536000001 is not in its range"},
         BadText{"sample_never", "tracing { sample_every: 0 }", "sample_every = 0"}),
     [](const auto& suite) { return std::string(suite.param.what); });
+
+TEST(BootstrapConfigTest, ReadsWhatTheWaysToCopyCost) {
+  const RankConfig config = LoadGood(R"(
+    name: "r" staging: CUDA
+    copy { costs { way: ASYNC fixed_ns: 5500 span_ns: 2400 behind_ns: 1500 behind_span_ns: 2300
+                   mib_ns: 2097152 }
+           costs { way: GATHER fixed_ns: 10700 behind_ns: 5300 } }
+  )");
+  ASSERT_TRUE(config.copy.costs.has_value());
+  const CopyCosts& costs = *config.copy.costs;
+  const CopyWayCost& async = costs.of(CopyWay::kAsync);
+  EXPECT_EQ(async.Of(CopyWay::kAsync, false, 1, 0), 7900);
+  EXPECT_EQ(async.Of(CopyWay::kAsync, true, 1, 0), 3800);
+  EXPECT_EQ(async.Of(CopyWay::kAsync, false, 1, 100'000), 205'500);
+  EXPECT_FALSE(costs.of(CopyWay::kBatch).available);
+  EXPECT_EQ(costs.of(CopyWay::kGather).fixed, 10700);
+  EXPECT_FALSE(costs.cpu_rings_behind);
+}
 
 TEST(BootstrapConfigTest, AVariableThatIsMisspeltIsNamed) {
   const char* const environment[] = {

@@ -218,5 +218,6 @@ int Run() {
 
 int main(int argc, char** argv) {
   const int status = railhop::GpuTestMain(argc, argv);
-  return status >= 0 ? status : railhop::Run();
+  if (status >= 0) return status;
+  return railhop::HasOtherArguments(argc, argv) ? 2 : railhop::Run();
 }

@@ -215,6 +215,16 @@ int GpuTestMain(int argc, char** argv) {
   return fd < 0 ? -1 : Own(fd, device);
 }
 
+bool HasOtherArguments(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]).starts_with("--driver=")) continue;
+    std::fprintf(stderr, "%s: unknown argument '%s'; it takes --driver=LIBRARY alone\n", argv[0],
+                 argv[i]);
+    return true;
+  }
+  return false;
+}
+
 int RunGpuTests(int argc, char** argv) {
   const int status = GpuTestMain(argc, argv);
   if (status >= 0) return status;

@@ -82,6 +82,8 @@ class ArenaOwner {
 
 // Of main(): reads --driver; in an owner's process serves it and returns its exit status, else -1.
 int GpuTestMain(int argc, char** argv);
+// Of a program that takes no arguments but --driver; says so if there are others.
+bool HasOtherArguments(int argc, char** argv);
 // All of main() for a program of tests.
 int RunGpuTests(int argc, char** argv);
 

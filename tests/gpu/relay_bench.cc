@@ -16,6 +16,7 @@
 // is idle. What a time contains: submit to observed completion; no registration, no connect.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -353,7 +354,17 @@ void MeasureLeak(const GpuBuffer& source) {
   std::fflush(stdout);
 }
 
+constexpr const char* kSections[] = {"latency", "sweep", "capped", "leak", "small", "ways"};
+
 int Run(std::vector<std::string> sections) {
+  for (const std::string& section : sections) {
+    if (std::find(std::begin(kSections), std::end(kSections), section) != std::end(kSections)) {
+      continue;
+    }
+    std::fprintf(stderr, "no section '%s': %s\n", section.c_str(),
+                 fmt::format("{}", fmt::join(kSections, ", ")).c_str());
+    return 2;
+  }
   std::string why;
   if (TestDriver(&why) == nullptr) {
     std::fprintf(stderr, "%s\n", why.c_str());
@@ -385,12 +396,8 @@ int Run(std::vector<std::string> sections) {
       for (const uint64_t bytes : {512 * kKib, kMib}) {
         Measure({25, bytes}, chunks, usual, batches, source);
       }
-    } else if (section == "leak") {
-      MeasureLeak(source);
     } else {
-      std::fprintf(stderr, "no section '%s': latency, sweep, capped, leak, small, ways\n",
-                   section.c_str());
-      return 2;
+      MeasureLeak(source);
     }
   }
   return 0;

@@ -226,6 +226,10 @@ uint64_t RelaySite::TargetChecksum(uint64_t bytes) const {
 
 int RelayRoleMain(int argc, char** argv) {
   int fd = -1;
+  std::string why;
+  const bool has_role = argc > 1 && (std::string_view(argv[1]).starts_with("--target=") ||
+                                     std::string_view(argv[1]).starts_with("--relay="));
+  if (has_role && TestDriver(&why) == nullptr) return Complain(argv[1], why);
   if (argc == 4 && std::sscanf(argv[1], "--target=%d", &fd) == 1) {
     return ServeTarget(fd, argv[2], std::strtoull(argv[3], nullptr, 10));
   }

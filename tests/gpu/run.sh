@@ -21,12 +21,27 @@ set -uo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 results=$here/results
-if [[ ${1:-} == --results ]]; then
-  results=${2:?--results takes a folder}
-  shift 2
-fi
+all=(machine tests demo copy-bench relay-bench gemm-bench leak sanitizers)
+bad_usage() {
+  echo "run.sh: $* (--help shows what there is)" >&2
+  exit 2
+}
+case ${1:-} in
+  -h | --help)
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+    exit
+    ;;
+  --results)
+    [[ -n ${2:-} ]] || bad_usage "--results takes a folder"
+    results=$2
+    shift 2
+    ;;
+esac
+for phase in "$@"; do
+  [[ " ${all[*]} small " == *" $phase "* ]] || bad_usage "no phase '$phase'"
+done
 phases=("$@")
-((${#phases[@]})) || phases=(machine tests demo copy-bench relay-bench gemm-bench leak sanitizers)
+((${#phases[@]})) || phases=("${all[@]}")
 mkdir -p "$results" || exit 2
 failed=""
 
@@ -89,10 +104,6 @@ for phase in "${phases[@]}"; do
     gemm-bench) figures gemm_bench 120 "$here/gpu_gemm_bench" ;;
     leak) figures leak 400 "$here/gpu_relay_bench" leak ;;
     sanitizers) sanitizers ;;
-    *)
-      echo "run.sh: no phase '$phase' (the head of this script lists them)" >&2
-      exit 2
-      ;;
   esac
 done
 [[ -z $failed ]]
