@@ -8,14 +8,19 @@ for pieces of at most 512 KiB, 1 MiB and 8 MiB. Right: how long a piece takes un
 each way to copy it. Only what the results have is drawn; sources are ready, rows with a fence are left out.
 """
 
-import json
+import pathlib
 import sys
 
-import matplotlib
+try:
+    import matplotlib
+except ImportError:
+    sys.exit("plot_gpu.py needs matplotlib: apt-get install python3-matplotlib")
 
 matplotlib.use("Agg")  # no display needed; must come before pyplot
 import matplotlib.pyplot as plt
 import matplotlib.ticker
+
+from gpu_rows import read_rows
 
 COLORS = {1: "#5b7aa6", 8: "#c08a2b", 32: "#2a7f62"}  # by writes under way
 DASHES = {25: "-", 50: "--"}  # by GB/s of the NIC
@@ -87,10 +92,7 @@ def draw_ways(axes, rows):
 
 
 def main(results, picture):
-    rows = []
-    for path in results:
-        with open(path, encoding="utf-8") as file:
-            rows += [json.loads(line) for line in file if line.strip()]
+    rows = read_rows([pathlib.Path(path) for path in results])
     relay = [row for row in rows if row["name"] == "gpu.relay" and "case" not in row
              and row["fence"] == "ready" and "chunk" in row and not row.get("copy")]
     panels = [
@@ -108,10 +110,16 @@ def main(results, picture):
         draw(axes, found)
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(picture, dpi=130)
+    try:
+        figure.savefig(picture, dpi=130)
+    except (OSError, ValueError) as error:  # no such folder, or no such kind of picture
+        sys.exit(f"{picture}: not written: {error}")
 
 
 if __name__ == "__main__":
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        sys.exit()
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     main(sys.argv[1:-1], sys.argv[-1])

@@ -4,14 +4,15 @@
   report_gpu.py RESULTS_FOLDER > report.md
 
 What must hold, and how a figure is made of the rows, stands here and nowhere else. Exit status: 0 if nothing that was
-measured is missed, 1 if something is, 2 if there is nothing to report. Where one GPU served for both ranks there is no
+measured is missed, 1 if something is, 2 if nothing that is wanted was measured. Where one GPU served for both ranks there is no
 NVLink between them: relayed rows are shown, and not judged.
 """
 
-import json
 import pathlib
 import re
 import sys
+
+from gpu_rows import read_rows
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -29,17 +30,9 @@ class Results:
     """The rows of all files, and what the other parts of run.sh said."""
 
     def __init__(self, folder):
-        self.rows = []
-        for path in sorted(folder.glob("*.jsonl")):
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                if not line.strip():
-                    continue
-                try:
-                    self.rows.append(json.loads(line))
-                except json.JSONDecodeError:  # a part that was stopped at its time limit ends in half a line
-                    print(f"{path}:{number}: left out, it is no JSON: {line[:60]}", file=sys.stderr)
+        self.rows = read_rows(sorted(folder.glob("*.jsonl")))
         self.texts = {path.stem: path.read_text(encoding="utf-8", errors="replace")
-                      for path in sorted(folder.glob("*.txt"))}
+                      for path in sorted(folder.glob("*.txt")) if path.is_file()}
 
     def named(self, name, **fields):
         return [row for row in self.rows if row.get("name") == name
@@ -187,6 +180,9 @@ def main(folder):
                   "doorbell showed / from piece to piece with 18 under way.",
                   table(["spans", "async", "batch", "gather", "chosen by cost"], rows)]
     print("\n\n".join(part for part in parts if part))
+    if all(goal.measured is None for goal in goals):
+        print(f"{folder}: none of the figures that are wanted was measured", file=sys.stderr)
+        return 2
     return int(any(goal.verdict(gpus) == "**MISSED**" for goal in goals))
 
 
@@ -195,5 +191,6 @@ if __name__ == "__main__":
         print(__doc__, file=sys.stdout if len(sys.argv) == 2 else sys.stderr)
         sys.exit(0 if len(sys.argv) == 2 else 2)
     if not pathlib.Path(sys.argv[1]).is_dir():
-        sys.exit(f"{sys.argv[1]}: no such folder")
+        print(f"{sys.argv[1]}: no folder; give it the one that run.sh left", file=sys.stderr)
+        sys.exit(2)
     sys.exit(main(sys.argv[1]))

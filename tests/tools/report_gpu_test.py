@@ -89,11 +89,30 @@ class ReportTest(unittest.TestCase):
         for figure in ("gpu.gather_1024x2k", "gpu.sanitizer", "gpu.leak", "gpu.latency_64k"):
             self.assertEqual(self.line(report, figure)[2], "not run")
 
-    def test_a_line_cut_short_is_left_out_and_named(self):
-        (self.folder / "copy_bench.jsonl").write_text('{"name": "gpu.co')
+    def test_what_is_no_row_is_left_out_and_named(self):
+        lines = [b'{"name": "gpu.co', b"[1]", b"7", b'{"name": 3}', b'{"name": "gpu.leak", "value": "0"}',
+                 b'{"name": "gpu.relay", "value": 1}', json.dumps(write(1, chunk=None)).encode(), b"\xff\xfe", b"[" * 9999,
+                 json.dumps(copy("gather", None)).encode()]
+        (self.folder / "copy_bench.jsonl").write_bytes(b"\n".join(lines))
+        (self.folder / "folder.jsonl").mkdir()
         report = self.report(layout(2), write(1))
-        self.assertIn("copy_bench.jsonl:1: left out", report.stderr)
+        for number in range(1, len(lines) + 1):
+            self.assertIn(f"copy_bench.jsonl:{number}: left out", report.stderr)
+        self.assertIn("folder.jsonl: left out", report.stderr)
+        self.assertNotIn("Traceback", report.stderr)
         self.assertEqual(report.returncode, 0)
+
+    def test_nothing_that_is_wanted_is_no_success(self):
+        report = self.report(layout(2))
+        self.assertEqual(report.returncode, 2)
+        self.assertIn("none of the figures", report.stderr)
+
+    def test_a_file_or_nothing_instead_of_a_folder(self):
+        (self.folder / "file").write_text("")
+        for path in (self.folder / "file", self.folder / "missing"):
+            report = subprocess.run([sys.executable, TOOL, path], capture_output=True, text=True, check=False)
+            self.assertEqual(report.returncode, 2)
+            self.assertIn("no folder", report.stderr)
 
     def test_a_folder_without_rows_is_an_error(self):
         report = self.report()
