@@ -166,7 +166,7 @@ absl::Status OutboundPeer::TakeStep(uint64_t now) {
         due_ = kNever;
         return absl::OkStatus();
       }
-      const absl::Status status = std::exchange(job_, nullptr)->status();
+      absl::Status status = std::exchange(job_, nullptr)->status();
       if (absl::IsAborted(status)) return status;
       Next(Step::kUnmark);
       return absl::OkStatus();
