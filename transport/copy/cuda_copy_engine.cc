@@ -252,7 +252,7 @@ void CudaCopyEngine::Start(CopyJob& copy) {
   CopyWay way =
       forced_way_.value_or(CheapestWay(*stream.costs, is_behind, copy.spans.size(), bytes));
   if (!Has(way)) way = CopyWay::kAsync;
-  IssueAs(way, copy);
+  IssueAs(way, copy, bytes);
 }
 
 // Of a lane, by its first piece.
@@ -268,20 +268,22 @@ CopyCosts CudaCopyEngine::CostsOf(const void* slot) const {
   return *costs;
 }
 
-void CudaCopyEngine::IssueAs(CopyWay way, const CopyJob& copy) {
+void CudaCopyEngine::IssueAs(CopyWay way, const CopyJob& copy, uint64_t bytes) {
   Stream& stream = streams_[copy.stream];
   const auto entry = static_cast<uint32_t>(stream.issued % stream.jobs.size());
   Job& job = stream.jobs[entry];
-  job = {.user_data = copy.user_data, .doorbell = copy.doorbell, .sequence = copy.sequence};
-  for (const CopySpan& span : copy.spans) job.bytes += span.length;
+  job = {.user_data = copy.user_data,
+         .bytes = bytes,
+         .doorbell = copy.doorbell,
+         .sequence = copy.sequence};
   if (copy.doorbell != nullptr && copy.doorbell != stream.doorbell) {
     FindDoorbell(stream, copy.doorbell);
   }
   const bool device_rings = copy.doorbell != nullptr && IsForDevice(stream, way);
   if (stream.issued == stream.ended) stream.ask_at = ReadCycles() + ask_after_;
   ++stream.issued;
-  stream.pending_bytes += job.bytes;
-  pending_bytes_ += job.bytes;
+  stream.pending_bytes += bytes;
+  pending_bytes_ += bytes;
 
   cuda::Result result = cuda::kSuccess;
   if (!stream.broken) {

@@ -126,7 +126,7 @@ class CudaCopyEngine : public CopyEngine {
   absl::Status LoadKernels();
   // Start and Progress in a thread where the device is current.
   CopyCosts CostsOf(const void* slot) const;
-  void IssueAs(CopyWay way, const CopyJob& copy);
+  void IssueAs(CopyWay way, const CopyJob& copy, uint64_t bytes);
   void LookAtAll();
   CopyJob* PlaceOf(uint32_t stream) override;
   void Start(CopyJob& job) override;
