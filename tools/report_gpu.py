@@ -52,13 +52,10 @@ class Results:
         return self.one("gpu.layout", key="gpus")
 
     def sanitizer_findings(self):
-        """None: it did not run. What a tool says last is how many errors there were."""
-        found = None
-        for name, text in self.texts.items():
-            if name.startswith("sanitizer_"):
-                counts = re.findall(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+)", text)
-                found = (found or 0) + sum(int(count) for count in counts) if counts else found
-        return found
+        """None: it did not run, or not to its end. What a tool says last is how many errors there were."""
+        counts = [re.findall(r"(?:ERROR SUMMARY|RACECHECK SUMMARY): (\d+)", text)
+                  for name, text in self.texts.items() if name.startswith("sanitizer_")]
+        return sum(int(count) for found in counts for count in found) if counts and all(counts) else None
 
 
 class Goal:

@@ -77,6 +77,11 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(self.line(report, "gpu.leak")[:3], ["4096", "<= 0", "**MISSED**"])
         self.assertEqual(self.line(report, "gpu.sanitizer")[:3], ["2", "<= 0", "**MISSED**"])
 
+    def test_a_sanitizer_that_was_stopped_counts_as_not_run(self):
+        report = self.report(layout(2), write(1), texts={"sanitizer_memcheck_copy.txt": "ERROR SUMMARY: 0 errors\n",
+                                                         "sanitizer_memcheck_relay.txt": "[ RUN      ] RelayTest"})
+        self.assertEqual(self.line(report, "gpu.sanitizer")[2], "not run")
+
     def test_with_one_gpu_what_is_relayed_is_not_judged(self):
         report = self.report(layout(1), write(0.1), {"name": "gpu.leak", "value": 0})
         self.assertEqual(self.line(report, "gpu.relay 64 KiB, 8 at a time, 25")[2], "not judged")
